@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Compare Farandole with MPI, Gloo and the limits of the machine. All take turns in one run.
+"""Compare Farandole with MPI, Gloo and the limits of the machine. In one run, all of them are
+measured in turn.
 
 `./dev bench [GOAL…]` builds the programs and runs this script. For each comparison, the script
 prints a Markdown table, whether the thresholds are reached, and the commands. It also writes all
@@ -51,17 +52,21 @@ class Progress:
 def mpi_entries(comparison: Comparison, cores: int, progress: Progress) -> list[Entry]:
     candidates = contenders.mpi(comparison.task, cores)
     with rounds.busy_processes(comparison.busy):
-        trial = rounds.try_settings(candidates, comparison.task, progress)
-    if not trial:
+        trial_times = rounds.try_settings(candidates, comparison.task, progress)
+    if not trial_times:
         raise SystemExit("no MPI library works here; ./dev bench installs both")
-    chosen = rounds.settings_worth_a_round(trial, comparison.task.sizes)
-    return [Entry("mpi", who, comparison.task, sizes) for who, sizes in chosen.items()]
+    sizes_by_setting = rounds.settings_worth_a_round(trial_times, comparison.task.sizes)
+    return [
+        Entry("mpi", setting, comparison.task, sizes) for setting, sizes in sizes_by_setting.items()
+    ]
 
 
 def gloo_entries(comparison: Comparison, progress: Progress) -> list[Entry]:
-    trial = rounds.try_settings(contenders.gloo(comparison.task.ranks), comparison.task, progress)
-    best = min(trial, key=lambda who: sum(trial[who].values()))
-    return [Entry("gloo", best, comparison.task, comparison.task.sizes)]
+    trial_times = rounds.try_settings(
+        contenders.gloo(comparison.task.ranks), comparison.task, progress
+    )
+    best_setting = min(trial_times, key=lambda setting: sum(trial_times[setting].values()))
+    return [Entry("gloo", best_setting, comparison.task, comparison.task.sizes)]
 
 
 def entries_of(comparison: Comparison, cores: int, progress: Progress) -> list[Entry]:
@@ -85,14 +90,14 @@ def compare(comparison: Comparison, cores: int, count: int) -> Outcome:
     entries = entries_of(comparison, cores, progress)
     all_rounds = rounds.run_rounds(entries, comparison.busy, count, progress)
     progress.end()
-    quiet = rounds.quiet_rounds(all_rounds)
-    return report.outcome_of(comparison, entries, quiet, len(all_rounds) - len(quiet))
+    quiet_rounds = rounds.quiet_rounds(all_rounds)
+    return report.outcome_of(comparison, entries, quiet_rounds, len(all_rounds) - len(quiet_rounds))
 
 
 def machine_facts() -> dict[str, Any]:
     def output_of(*command: str) -> str:
-        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
-        return done.stdout.strip()
+        process = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+        return process.stdout.strip()
 
     models = [
         line.split(":")[1].strip()

@@ -22,8 +22,8 @@ Result = dict[str, Any]
 
 
 class WrongResultError(RuntimeError):
-    """A contender has computed a wrong result. This error ends the program. After other errors,
-    only the round is dropped."""
+    """A contender has computed a wrong result. This error ends the program. After another error,
+    only the round in which it occurred is dropped."""
 
 
 @dataclass(frozen=True)
@@ -38,8 +38,8 @@ class Task:
     seconds: float = 0.05  # measured seconds per size
 
     def words(self, sizes: tuple[int, ...]) -> tuple[str, ...]:
-        listed = ",".join(str(size) for size in sizes)
-        options = ("--sizes", listed, "--dtype", self.dtype, "--seconds", str(self.seconds))
+        sizes_text = ",".join(str(size) for size in sizes)
+        options = ("--sizes", sizes_text, "--dtype", self.dtype, "--seconds", str(self.seconds))
         return (self.operation, *options, *self.flags, "--json")
 
     def as_copy_task(self) -> Task:
@@ -55,7 +55,7 @@ class Contender:
     setting: str  # the name of the library's settings, or empty
     command: tuple[str, ...]
     variables: dict[str, str] = field(default_factory=dict, hash=False, compare=False)
-    trailing_words: tuple[str, ...] = ()  # follow the words of the task in the command
+    trailing_words: tuple[str, ...] = ()  # come after the words of the task in the command
 
     @property
     def name(self) -> str:
@@ -75,10 +75,10 @@ class Contender:
         words = [*self.command, *task.words(sizes), *self.trailing_words]
         variables = os.environ | self.variables
         try:
-            done = subprocess.run(
+            process = subprocess.run(
                 words, capture_output=True, text=True, env=variables, timeout=TIMEOUT_S, check=True
             )
-            results: list[Result] = json.loads(done.stdout)
+            results: list[Result] = json.loads(process.stdout)
         except (subprocess.SubprocessError, ValueError) as failure:
             errors = str(getattr(failure, "stderr", "") or "")
             raise RuntimeError(f"{self.name}: {failure}\n{errors[-1000:]}") from None
@@ -129,18 +129,26 @@ def open_mpi(task: Task, oversubscribed: bool) -> list[Contender]:
             for kind, copy in copies.items():
                 words = (*copy, *tuned, "coll_tuned_allreduce_algorithm", number)
                 variants[f"{name}-{kind}"] = words
-    binding: dict[str, tuple[str, ...]] = {"": ("--bind-to", "core", "--map-by", "core")}
+    bind_words_by_suffix: dict[str, tuple[str, ...]] = {
+        "": ("--bind-to", "core", "--map-by", "core")
+    }
     if oversubscribed:
         yielding = ("--mca", "mpi_yield_when_idle", "1")
-        binding = {"": ("--bind-to", "none", *yielding)}
-        binding["-bound"] = ("--bind-to", "core:overload-allowed", "--map-by", "core", *yielding)
+        bind_words_by_suffix = {"": ("--bind-to", "none", *yielding)}
+        bind_words_by_suffix["-bound"] = (
+            "--bind-to",
+            "core:overload-allowed",
+            "--map-by",
+            "core",
+            *yielding,
+        )
     return [
-        Contender("openmpi", f"{name}{how}", (*start, *bind, *ob1, *words, str(program)))
+        Contender("openmpi", f"{name}{suffix}", (*start, *bind_words, *ob1, *words, str(program)))
         for name, words in variants.items()
-        for how, bind in binding.items()
+        for suffix, bind_words in bind_words_by_suffix.items()
         # If ranks share cores, all settings run with ranks bound to cores. Only these three
         # settings also run with unbound ranks, because running all settings twice takes too long.
-        if how or not oversubscribed or name in ("cma", "nocma", "sm")
+        if suffix or not oversubscribed or name in ("cma", "nocma", "sm")
     ]
 
 
@@ -157,14 +165,14 @@ def mpich(task: Task, oversubscribed: bool) -> list[Contender]:
         for name, word in algorithms.items():
             for kind, copy in copies.items():
                 variants[f"{name}-{kind}"] = {"MPIR_CVAR_ALLREDUCE_INTRA_ALGORITHM": word} | copy
-    binding: dict[str, tuple[str, ...]] = {"": ("-bind-to", "core")}
+    bind_words_by_suffix: dict[str, tuple[str, ...]] = {"": ("-bind-to", "core")}
     if oversubscribed:
-        binding = {"": (), "-bound": ("-bind-to", "core")}
+        bind_words_by_suffix = {"": (), "-bound": ("-bind-to", "core")}
         variants["yield"] = {"MPIR_CVAR_POLLS_BEFORE_YIELD": "1"}
         variants["yield-nocma"] = variants["yield"] | copies["nocma"]
     return [
-        Contender("mpich", f"{name}{how}", (*start, *bind, str(program)), variables)
+        Contender("mpich", f"{name}{suffix}", (*start, *bind_words, str(program)), variables)
         for name, variables in variants.items()
-        for how, bind in binding.items()
-        if not how or name == "default"
+        for suffix, bind_words in bind_words_by_suffix.items()
+        if not suffix or name == "default"
     ]

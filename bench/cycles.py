@@ -40,10 +40,10 @@ def worker(cycles: int) -> None:
 
 def farandole_command() -> str:
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
-    found = os.environ.get("FARANDOLE_COMMAND") or shutil.which("farandole", path=path)
-    if found is None:
+    command = os.environ.get("FARANDOLE_COMMAND") or shutil.which("farandole", path=path)
+    if command is None:
         raise SystemExit("the farandole command is not installed")
-    return found
+    return command
 
 
 def measure(cycles: int) -> dict[str, object]:
@@ -56,9 +56,12 @@ def measure(cycles: int) -> dict[str, object]:
     )
     line = next(line for line in job.stdout.splitlines() if line.startswith("[0] "))
     microseconds = json.loads(line.removeprefix("[0] "))
-    second, last = microseconds[SAMPLE_CYCLES : 2 * SAMPLE_CYCLES], microseconds[-SAMPLE_CYCLES:]
+    second_hundred, last_hundred = (
+        microseconds[SAMPLE_CYCLES : 2 * SAMPLE_CYCLES],
+        microseconds[-SAMPLE_CYCLES:],
+    )
     # On a busy machine, the first quartile is more reliable than the median.
-    quartiles = [statistics.quantiles(hundred, n=4) for hundred in (second, last)]
+    quartiles = [statistics.quantiles(hundred, n=4) for hundred in (second_hundred, last_hundred)]
     return {
         "cycles": cycles,
         "workers": WORKERS,

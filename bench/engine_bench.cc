@@ -1,8 +1,8 @@
-// Measures whole engines through the public C++ interface, with the agreement between them. Each
-// engine has a process of its own. A blocking call is submit() with a time limit, then take(). With
-// --pieces N, the tensor is split into N calls. The program submits all calls, then waits for all
-// of them and takes their results. With --completions, each call has a completion that takes the
-// result, and the program sleeps until the last completion has run.
+// Measures whole engines through the public C++ interface, including the agreement between them.
+// Each engine has a process of its own. A blocking call is submit() with a time limit, then take().
+// With --pieces N, the tensor is split into N calls. The program submits all calls, then waits for
+// all of them and takes their results. With --completions, each call has a completion that takes
+// the result, and the program sleeps until the last completion has run.
 
 #include <algorithm>
 #include <atomic>
@@ -92,7 +92,7 @@ class Caller {
   Engine& engine_;
   const BenchOptions& options_;
   std::size_t bytes_ = 0;
-  std::map<const std::byte*, std::vector<Submission>> calls_;  // by the memory of the input
+  std::map<const std::byte*, std::vector<Submission>> calls_;  // by the address of the input
   std::vector<Handle> handles_;
   std::atomic<std::size_t> calls_left_ = 0;  // calls whose completion has not run yet
 };

@@ -1,6 +1,6 @@
-// Measures the limits of the machine. `limits memcpy` measures copies like an operation: all ranks
-// copy memory of their own at the same time. `limits pingpong` passes a cache line between two
-// cores and prints the nanoseconds of a round trip.
+// Measures the limits of the machine. `limits memcpy` measures copies in the same way as an
+// operation: all ranks copy memory of their own at the same time. `limits pingpong` passes a cache
+// line between two cores and prints the nanoseconds of a round trip.
 #include <atomic>
 #include <chrono>
 #include <cstdio>

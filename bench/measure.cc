@@ -30,7 +30,7 @@ constexpr std::size_t kWarmUpsMin = 3, kWarmUpsMax = 200;
 constexpr int kRepetitionsMin = 5;
 constexpr std::size_t kLargeBytes = 32 << 20;  // larger tensors need fewer repetitions
 constexpr int kLargeRepetitionsMin = 3;
-constexpr std::size_t kTightBytes = 4 << 20;  // moved by a --tight repetition
+constexpr std::size_t kTightBytes = 4 << 20;  // roughly what a --tight repetition moves
 constexpr std::size_t kTightCallsMax = 2000;
 // The limit is lower if ranks share cores, because a call may then take 8 ms.
 constexpr std::size_t kTightCallsMaxOnSharedCores = 50;
@@ -42,7 +42,7 @@ struct SizeResult {
 };
 
 struct Buffers {
-  std::vector<std::shared_ptr<std::byte>> inputs, outputs;  // no other owner
+  std::vector<std::shared_ptr<std::byte>> inputs, outputs;  // each is the only owner of its memory
 };
 
 // Reads every byte once, as fast as memory allows, as a program that uses the result does.

@@ -56,7 +56,7 @@ def measure(own_input: torch.Tensor, options: argparse.Namespace) -> tuple[list[
     pieces = list(memory.tensor_split(options.pieces))
     names = [f"model.layers.{number}.weight" for number in range(options.pieces)]
     times: list[int] = []
-    good, begin = True, time.perf_counter()
+    all_right, begin = True, time.perf_counter()
     for number in range(WARM_UPS + REPETITIONS_MAX):
         if number == WARM_UPS:
             begin = time.perf_counter()
@@ -69,9 +69,9 @@ def measure(own_input: torch.Tensor, options: argparse.Namespace) -> tuple[list[
         start = time.perf_counter_ns()
         call_all(pieces, names, options.grouped)
         times.append(time.perf_counter_ns() - start)
-        good &= torch.equal(memory, expected)
+        all_right &= torch.equal(memory, expected)
     slowest = hvd.allreduce(torch.tensor(times[WARM_UPS:], dtype=torch.float64), op=hvd.Max)
-    return sorted(slowest.tolist()), good
+    return sorted(slowest.tolist()), all_right
 
 
 def result_of(size: int, times: list[float], options: argparse.Namespace) -> Any:

@@ -1,5 +1,5 @@
-// Ranks: the members of one group as processes of this benchmark, which inherit their shared
-// memory.
+// Ranks: the members of one group. Each is a process of this benchmark, and inherits the group's
+// shared memory.
 #pragma once
 
 #include <cstddef>
@@ -24,7 +24,7 @@ class Member {
 
   int rank() const { return group_.member; }
   const Group& group() const { return group_; }
-  // Allocates memory that the others can map. Ends the program if there is none.
+  // Allocates memory that the other ranks can map. Ends the program if the allocation fails.
   std::shared_ptr<std::byte> allocate(std::size_t bytes) { return heap_.allocate(bytes).value(); }
   // Runs the group's next step to its end. Waits as the engine does.
   void run(CollectiveCall&& call);
@@ -52,9 +52,9 @@ class Ranks {
 
  private:
   int count_;
-  std::shared_ptr<Segment> doorbell_memory_, flag_memory_;  // no other owner
+  std::shared_ptr<Segment> doorbell_memory_, flag_memory_;  // the only owners
   std::vector<std::shared_ptr<SharedHeap>> heaps_;
-  std::vector<std::shared_ptr<Segment>> staging_memory_;  // no other owner
+  std::vector<std::shared_ptr<Segment>> staging_memory_;  // the only owners
   std::vector<std::unique_ptr<PeerHeap>> peers_;
   std::unique_ptr<Doorbells> doorbells_;
   std::unique_ptr<FlagBoard> flags_;

@@ -11,19 +11,19 @@ def test_geometric_mean() -> None:
 
 def test_speedup_is_the_median_of_the_ratios_of_the_rounds() -> None:
     """The ratios do not change if both contenders are slow in the same round."""
-    one = speedup([1, 10, 1, 1, 1], [2, 20, 2, 2, 7])
-    assert one.middle == 2
-    assert one.low == 2 <= one.high <= 7
+    interval = speedup([1, 10, 1, 1, 1], [2, 20, 2, 2, 7])
+    assert interval.middle == 2
+    assert interval.low == 2 <= interval.high <= 7
 
 
 def test_rounds_that_disagree_make_a_wide_interval() -> None:
-    one = speedup([1, 1, 1, 1, 1, 1, 1], [1, 2, 3, 4, 5, 6, 7])
-    assert one.low < 3 and one.middle == 4 and one.high > 5
+    interval = speedup([1, 1, 1, 1, 1, 1, 1], [1, 2, 3, 4, 5, 6, 7])
+    assert interval.low < 3 and interval.middle == 4 and interval.high > 5
 
 
 def test_mean_speedup_is_the_geometric_mean_over_the_sizes() -> None:
-    one = mean_speedup({8: [1, 1], 16: [1, 1]}, {8: [2, 2], 16: [8, 8]})
-    assert one.middle == pytest.approx(4) == one.low == one.high
+    interval = mean_speedup({8: [1, 1], 16: [1, 1]}, {8: [2, 2], 16: [8, 8]})
+    assert interval.middle == pytest.approx(4) == interval.low == interval.high
 
 
 def test_the_same_rounds_give_the_same_interval() -> None:

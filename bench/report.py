@@ -20,7 +20,7 @@ class Row:
     size: int
     ours_us: float
     theirs_us: float
-    peer_setting: str  # the name of the peer's fastest setting
+    peer_setting: str  # the peer's fastest library and setting
     speedup: Interval
 
 

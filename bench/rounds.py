@@ -65,23 +65,25 @@ class Round:
 
 
 def settings_worth_a_round(
-    trial: dict[Contender, dict[int, float]], sizes: Sequence[int]
+    trial_times: dict[Contender, dict[int, float]], sizes: Sequence[int]
 ) -> dict[Contender, tuple[int, ...]]:
     """Choose which settings run at each size: the best setting, and a second one if it is close.
 
     Drop all other settings, because only the best setting at a size counts.
     """
-    chosen: dict[Contender, list[int]] = {}
-    tried = sorted({size for by_size in trial.values() for size in by_size})
+    sizes_by_setting: dict[Contender, list[int]] = {}
+    tried_sizes = sorted({size for by_size in trial_times.values() for size in by_size})
     for size in sizes:
-        size_below = max(candidate for candidate in tried if candidate <= size)
-        times = {c: by_size[size_below] for c, by_size in trial.items() if size_below in by_size}
+        size_below = max(candidate for candidate in tried_sizes if candidate <= size)
+        times = {
+            c: by_size[size_below] for c, by_size in trial_times.items() if size_below in by_size
+        }
         best = min(times.values())
-        limit = CLOSE_FACTOR * best
-        close_settings = sorted((time, c.name, c) for c, time in times.items() if time <= limit)
+        time_max = CLOSE_FACTOR * best
+        close_settings = sorted((time, c.name, c) for c, time in times.items() if time <= time_max)
         for _, _, contender in close_settings[:SETTINGS_PER_SIZE]:
-            chosen.setdefault(contender, []).append(size)
-    return {contender: tuple(chosen_sizes) for contender, chosen_sizes in chosen.items()}
+            sizes_by_setting.setdefault(contender, []).append(size)
+    return {contender: tuple(chosen_sizes) for contender, chosen_sizes in sizes_by_setting.items()}
 
 
 def may_win(times: dict[Contender, dict[int, float]], candidate: Contender) -> bool:
@@ -136,13 +138,13 @@ def new_round() -> Round:
 
 @contextlib.contextmanager
 def busy_processes(count: int) -> Iterator[None]:
-    """Run `count` processes that compute all the time while the block runs."""
+    """Run `count` processes of normal priority that compute all the time while the block runs."""
     command = [sys.executable, "-c", BUSY_PROGRAM]
-    running = [subprocess.Popen(command) for _ in range(count)]
+    processes = [subprocess.Popen(command) for _ in range(count)]
     try:
         yield
     finally:
-        for process in running:
+        for process in processes:
             process.kill()
             process.wait()
 
@@ -173,8 +175,8 @@ def say_round(say: Say, number: int, text: str) -> None:
 
 
 def quiet_rounds(rounds: Sequence[Round]) -> list[Round]:
-    middle = statistics.median(measured.ping_pong_ns for measured in rounds)
-    return [measured for measured in rounds if is_quiet(measured.ping_pong_ns, middle)]
+    median_ns = statistics.median(measured.ping_pong_ns for measured in rounds)
+    return [measured for measured in rounds if is_quiet(measured.ping_pong_ns, median_ns)]
 
 
 def run_rounds(entries: Sequence[Entry], busy: int, count: int, say: Say) -> list[Round]:

@@ -11,7 +11,7 @@ namespace farandole::bench {
 
 struct Shape {
   std::string operation;  // a name in kOperations, or "memcpy"
-  std::size_t bytes = 0;  // rounded up to whole elements for each rank
+  std::size_t bytes = 0;  // as in BenchOptions::sizes, but whole elements for each rank
   int ranks = 1;
   int rank = 0;
   std::size_t element_bytes = 4;

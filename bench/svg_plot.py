@@ -12,7 +12,7 @@ Curves = Mapping[str, Mapping[int, float]]  # name: (abscissa: ordinate)
 
 
 class Axes:
-    # `x` has the first and the last power of two on the axis, `y` those of ten.
+    # `x` has the first and the last exponent of 2 on the axis, `y` those of 10.
     def __init__(self, curves: Curves) -> None:
         abscissas = [x for curve in curves.values() for x in curve]
         values = [value for curve in curves.values() for value in curve.values()]

@@ -96,9 +96,9 @@ def ddp(group: Any) -> Way:
 
 
 def ways() -> dict[str, Way]:
-    found: dict[str, Way] = {"one process": alone, "independent": alone}
-    found |= {"DDP, Gloo": ddp(None), "ours": ours}
-    return found | {"DDP, ours": ddp(dist.new_group(backend="farandole"))}
+    local_ways: dict[str, Way] = {"one process": alone, "independent": alone}
+    local_ways |= {"DDP, Gloo": ddp(None), "ours": ours}
+    return local_ways | {"DDP, ours": ddp(dist.new_group(backend="farandole"))}
 
 
 def train(model: Model, way: Way, is_idle: bool) -> tuple[float, float, nn.Module]:
@@ -156,9 +156,9 @@ def main() -> None:
     dist.init_process_group(
         "gloo", store=store, rank=hvd.rank(), world_size=hvd.size(), timeout=limit
     )
-    found = list(ways().items())
+    all_ways = list(ways().items())
     for number in range(arguments.rounds):
-        order = found if number % 2 == 0 else found[::-1]
+        order = all_ways if number % 2 == 0 else all_ways[::-1]
         results = {
             model: {name: measure(model, name, way) for name, way in order}
             for model in arguments.models

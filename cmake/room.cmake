@@ -1,15 +1,16 @@
 # A room is one static library. It may link only the rooms in its row of docs/architecture.md.
 #   farandole_room(NAME collective SOURCES a.cc b.cc LINKS base device transport)
 #   farandole_test(ROOM collective LABEL unit SOURCES a_test.cc)
-# HOT: every call runs code of the room. ONE_THREAD: the test starts no threads. TSAN_FILTER and
-# ASAN_FILTER: patterns of GoogleTest. The presets tsan and asan run only the tests that match them.
-# With tsan, the tests left out run no other code that threads share. With asan, they run the same
-# code with other sizes.
+# HOT: every call runs code of the room, so clang inlines more. ONE_THREAD: the test starts no
+# threads, so the preset tsan leaves it out. TSAN_FILTER and ASAN_FILTER: patterns of GoogleTest.
+# The presets tsan and asan run only the tests that match them. The tests that tsan leaves out run
+# no further code that threads share. The tests that asan leaves out run the same code with other
+# sizes.
 find_package(Threads REQUIRED)
 find_package(fmt REQUIRED)
 
-# Makes a build from scratch faster (docs/decisions/0034). With it, no two sources of a room or of a
-# test program may define the same internal name.
+# This option makes a build from scratch faster (docs/decisions/0034). With it, no two sources of a
+# room or of a test program may define the same internal name.
 option(FARANDOLE_UNITY "Compile several sources of a room or of a test program at once" OFF)
 
 add_library(farandole_flags INTERFACE)

@@ -102,16 +102,20 @@ def with_switch(heuristic: Heuristic, source: str, original: str) -> str:
 def with_variable(constant: Constant, source: str) -> tuple[str, int]:
     """Return the source with a variable in place of the constant, and the value of the constant."""
     pattern = rf"constexpr (\S+) {constant.name} = ([^;]+);"
-    found = re.findall(pattern, source)
-    if len(found) != 1:
-        raise ValueError(f"{constant.file} declares {constant.name} {len(found)} times")
-    declared = re.search(rf"(static |inline )?{pattern}", source)
-    assert declared is not None
-    prefix = {"static ": "static inline ", "inline ": "inline ", None: ""}[declared[1]]
-    kind, value = found[0]
-    new = f'{prefix}const {kind} {constant.name} = {kind}(value_of("{constant.name}", {value}));'
+    declarations = re.findall(pattern, source)
+    if len(declarations) != 1:
+        raise ValueError(f"{constant.file} declares {constant.name} {len(declarations)} times")
+    declaration = re.search(rf"(static |inline )?{pattern}", source)
+    assert declaration is not None
+    prefix = {"static ": "static inline ", "inline ": "inline ", None: ""}[declaration[1]]
+    kind, value = declarations[0]
+    new_declaration = (
+        f'{prefix}const {kind} {constant.name} = {kind}(value_of("{constant.name}", {value}));'
+    )
     numbers = [int(number) for number in re.findall(r"\b\d+", value)]  # a number, or 1 << number
-    return source.replace(declared[0], new), numbers[0] << (numbers[1] if "<<" in value else 0)
+    return source.replace(declaration[0], new_declaration), numbers[0] << (
+        numbers[1] if "<<" in value else 0
+    )
 
 
 def write_overlay(heuristics: list[Heuristic], constants: list[Constant]) -> dict[str, int]:
@@ -148,8 +152,10 @@ def compile_command() -> list[str]:
     for entry in json.loads((BUILD / "compile_commands.json").read_text()):
         words = shlex.split(entry["command"])
         if "farandole_coordination.dir" in entry["command"]:
-            kept = words[: words.index("-o")]
-            return ["-O1" if word == "-O3" else word for word in kept if not word.startswith("-W")]
+            kept_words = words[: words.index("-o")]
+            return [
+                "-O1" if word == "-O3" else word for word in kept_words if not word.startswith("-W")
+            ]
     raise SystemExit("the preset dev compiles no file of the coordination")
 
 
@@ -162,9 +168,14 @@ def build() -> Path:
     for source in (file for room in ROOMS for file in sorted((ROOT / room).glob("*.cc"))):
         if source.stem.endswith("_test"):
             continue
-        changed = OVERLAY / source.relative_to(ROOT)
+        changed_source = OVERLAY / source.relative_to(ROOT)
         objects.append(str(OVERLAY / f"{source.stem}.o"))
-        names = ["-c", str(changed if changed.is_file() else source), "-o", objects[-1]]
+        names = [
+            "-c",
+            str(changed_source if changed_source.is_file() else source),
+            "-o",
+            objects[-1],
+        ]
         commands.append([compiler, f"-I{OVERLAY / 'src'}", *flags, *names])
     objects.append(str(OVERLAY / "switches.o"))
     commands.append(["c++", "-O1", "-c", str(OVERLAY / "switches.cc"), "-o", objects[-1]])
@@ -176,8 +187,8 @@ def build() -> Path:
     words = shlex.split(sim_commands.splitlines()[-1].removeprefix(": && ").removesuffix(" && :"))
     program = OVERLAY / "sim"
     words[words.index("-o") + 1] = str(program)
-    first = next(index for index, word in enumerate(words) if word.endswith(".a"))
-    run([*words[:first], *objects, *words[first:]])
+    first_library = next(index for index, word in enumerate(words) if word.endswith(".a"))
+    run([*words[:first_library], *objects, *words[first_library:]])
     return program
 
 
@@ -267,27 +278,29 @@ def tables(
     ]
     names = ["", *(heuristic.name for heuristic in heuristics), *constant_settings]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        found = dict(zip(names, pool.map(lambda name: costs(program, name), names), strict=True))
-    on = found[""]
+        results = dict(zip(names, pool.map(lambda name: costs(program, name), names), strict=True))
+    normal_costs = results[""]
     rows = []
     for heuristic in heuristics:
-        if not found[heuristic.name]:
+        if not results[heuristic.name]:
             rows.append(f"| {heuristic.name} | all | does not end |  |  |  |")
             continue
-        with_rule = on[heuristic.workload]
-        without_rule = found[heuristic.name][heuristic.workload]
+        with_rule = normal_costs[heuristic.workload]
+        without_rule = results[heuristic.name][heuristic.workload]
         rows.append(row_text(heuristic.name, heuristic.workload, with_rule, without_rule))
         if not is_useful(with_rule, without_rule):
             improved_workloads = [
-                name for name in on if is_useful(on[name], found[heuristic.name][name])
+                name
+                for name in normal_costs
+                if is_useful(normal_costs[name], results[heuristic.name][name])
             ]
             improved_text = ", ".join(improved_workloads) or "none"
             print(
                 f"{heuristic.name} is not useful in {heuristic.workload}, but in: {improved_text}"
             )
     lines = [
-        f"| `{constant.name}` = {value} | {total_text(found[f'{constant.name}={value // 2}'])} | "
-        f"{total_text(on)} | {total_text(found[f'{constant.name}={2 * value}'])} |"
+        f"| `{constant.name}` = {value} | {total_text(results[f'{constant.name}={value // 2}'])} | "
+        f"{total_text(normal_costs)} | {total_text(results[f'{constant.name}={2 * value}'])} |"
         for constant in constants
         if (value := values[constant.name])
     ]

@@ -115,9 +115,13 @@ def function_name(declaration: list[Token]) -> str:
         return ""
     group = parameter_group(declaration)
     assert group is not None
-    before = [token.text for token in declaration[: group[0]]]
+    words_before = [token.text for token in declaration[: group[0]]]
     if name == "operator":
-        name = " ".join(before[before.index("operator") :]) if "operator" in before else ""
+        name = (
+            " ".join(words_before[words_before.index("operator") :])
+            if "operator" in words_before
+            else ""
+        )
     parameters = declaration[group[0] + 1 : group[0] + group[1] - 1]
     types = [" ".join(type_of(parameter)) for parameter in split_at_commas(parameters)]
     return f"{name}({', '.join(types)})" if name else ""
@@ -161,20 +165,20 @@ def violations(root: Path) -> list[str]:
         for name, line in scanner.defined:
             places.setdefault(name, {}).setdefault(path.relative_to(root).as_posix(), line)
     return [
-        f"{name} is defined in {' and in '.join(f'{path}:{line}' for path, line in where.items())}"
-        for name, where in sorted(places.items())
-        if len(where) > 1 and not any(set(where) <= files for files in ALTERNATIVES)
+        f"{name} is defined in {' and in '.join(f'{path}:{line}' for path, line in lines.items())}"
+        for name, lines in sorted(places.items())
+        if len(lines) > 1 and not any(set(lines) <= files for files in ALTERNATIVES)
     ]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.parse_args()
-    found = violations(Path(__file__).resolve().parent.parent)
-    for line in found:
+    messages = violations(Path(__file__).resolve().parent.parent)
+    for line in messages:
         print(line)
-    print(f"definitions: {len(found)} names with several definitions")
-    sys.exit(1 if found else 0)
+    print(f"definitions: {len(messages)} names with several definitions")
+    sys.exit(1 if messages else 0)
 
 
 if __name__ == "__main__":

@@ -61,8 +61,8 @@ def error_returns(path: str, source: str, counts: RegionCounts) -> Iterator[Erro
         start = source.rfind("\n", 0, match.start()) + 1
         text = source[start : end_of_call(source, match.end() - 1)]
         line = source.count("\n", 0, match.start()) + 1
-        reached = file.has_run(line, match.start() - start + 1)
-        yield ErrorReturn(path, line, re.sub(r"\s+", " ", text).strip(), reached)
+        is_reached = file.has_run(line, match.start() - start + 1)
+        yield ErrorReturn(path, line, re.sub(r"\s+", " ", text).strip(), is_reached)
 
 
 def is_checked(path: Path) -> bool:
@@ -86,30 +86,30 @@ def parse_excuses(text: str) -> Iterator[Excuse]:
             yield Excuse(*fields)
 
 
-def violations(found: list[ErrorReturn], excuses: list[Excuse]) -> Iterator[str]:
-    excused = set()
+def violations(errors: list[ErrorReturn], excuses: list[Excuse]) -> Iterator[str]:
+    excused_lines = set()
     for excuse in excuses:
         where = f"tests/unreached_errors.txt: {excuse.path} | {excuse.text_part}"
-        matching = [e for e in found if e.path == excuse.path and excuse.text_part in e.text]
+        matching = [e for e in errors if e.path == excuse.path and excuse.text_part in e.text]
         if len(matching) != 1:
             yield f"{where}: {len(matching)} errors hold this text; it must be one"
         elif matching[0].reached and not excuse.reason.startswith(SOMETIMES):
             yield f"{where}: a test reaches this error; remove the line"
         else:
-            excused.add((excuse.path, matching[0].line))
-    for error in found:
-        if not error.reached and (error.path, error.line) not in excused:
+            excused_lines.add((excuse.path, matching[0].line))
+    for error in errors:
+        if not error.reached and (error.path, error.line) not in excused_lines:
             yield f"{error.path}:{error.line}: no test reaches this error: {error.text[:160]}"
 
 
 def check(root: Path, counts: RegionCounts) -> int:
     """Print what is wrong, and return how many errors there are."""
-    found = list(all_error_returns(root, counts))
+    errors = list(all_error_returns(root, counts))
     excuses = list(parse_excuses((root / "tests/unreached_errors.txt").read_text()))
-    wrong = list(violations(found, excuses))
-    print("", *wrong, sep="\n")
-    print(f"errors: {len(found)} returns, {len(excuses)} excused, {len(wrong)} violations")
-    return len(wrong)
+    messages = list(violations(errors, excuses))
+    print("", *messages, sep="\n")
+    print(f"errors: {len(errors)} returns, {len(excuses)} excused, {len(messages)} violations")
+    return len(messages)
 
 
 if __name__ == "__main__":

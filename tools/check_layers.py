@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Check that includes and imports point down, as the tables of docs/architecture.md say.
+"""Check that includes and imports obey the tables of docs/architecture.md.
 
 For C++, the check fails if
 
@@ -193,11 +193,11 @@ def check_edges(tree: Tree) -> Iterator[str]:
         for kind, target in tree.includes[path]:
             if kind == "<":
                 continue
-            resolved = tree.resolve(path, target)
-            if resolved is None:
+            target_path = tree.resolve(path, target)
+            if target_path is None:
                 yield f'{path}: includes "{target}", which is not a file of this project'
                 continue
-            target_room = tree.room_of(resolved)
+            target_room = tree.room_of(target_path)
             if target_room != room and target_room not in tree.rules.allowed.get(room, set()):
                 yield f'{path}: room {room} may not include {target_room} ("{target}")'
 
@@ -236,7 +236,7 @@ def check_pure_rooms(tree: Tree) -> Iterator[str]:
 def impure_chains(tree: Tree, start: str) -> Iterator[list[str]]:
     """Yield the chains of includes from a file to a header of threads, system calls, input or
     output."""
-    seen = {start}
+    visited = {start}
     pending: list[tuple[str, list[str]]] = [(start, [])]
     while pending:
         path, chain = pending.pop()
@@ -244,8 +244,8 @@ def impure_chains(tree: Tree, start: str) -> Iterator[list[str]]:
             resolved = tree.resolve(path, target) if kind == '"' else None
             if kind == "<" and (target in IMPURE_STANDARD_HEADERS or SYSTEM_HEADER.match(target)):
                 yield [*chain, f"<{target}>"]
-            elif resolved is not None and resolved not in seen:
-                seen.add(resolved)
+            elif resolved is not None and resolved not in visited:
+                visited.add(resolved)
                 pending.append((resolved, [*chain, resolved]))
 
 
@@ -342,13 +342,15 @@ def check_imports(root: Path, rules: Rules) -> Iterator[str]:
             yield f"{where}: is in no package that has a row in docs/architecture.md"
             continue
         for target in modules.imports_of(module):
-            target_room = package_of(target, rules.imports)
-            if target_room not in rules.imports[package] | sys.stdlib_module_names:
+            target_package = package_of(target, rules.imports)
+            if target_package not in rules.imports[package] | sys.stdlib_module_names:
                 yield f"{where}: package {package} may not import {target}"
     for package in sorted(set(rules.imports) - set(modules.paths)):
         yield f"docs/architecture.md: row {package} has no modules"
-    known = set(modules.paths)
-    graph = {name: known & set(modules.imports_of(name, deferred=False)) for name in known}
+    all_modules = set(modules.paths)
+    graph = {
+        name: all_modules & set(modules.imports_of(name, deferred=False)) for name in all_modules
+    }
     for cycle in cycles(graph):
         yield f"modules in a cycle: {' → '.join(cycle)}"
 
@@ -362,21 +364,21 @@ def violations(root: Path) -> list[str]:
         check_pure_rooms,
         check_cycles,
     )
-    found: list[Iterable[str]] = [check(tree) for check in (*checks, check_link_lists)]
-    found.append(check_imports(root, tree.rules))
-    return [line for lines in found for line in lines]
+    line_groups: list[Iterable[str]] = [check(tree) for check in (*checks, check_link_lists)]
+    line_groups.append(check_imports(root, tree.rules))
+    return [line for lines in line_groups for line in lines]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quiet", action="store_true", help="print only what is wrong")
     arguments = parser.parse_args()
-    found = violations(Path(__file__).resolve().parent.parent)
-    for line in found:
+    messages = violations(Path(__file__).resolve().parent.parent)
+    for line in messages:
         print(line)
-    if not arguments.quiet or found:
-        print(f"layers: {len(found)} violations")
-    sys.exit(1 if found else 0)
+    if not arguments.quiet or messages:
+        print(f"layers: {len(messages)} violations")
+    sys.exit(1 if messages else 0)
 
 
 if __name__ == "__main__":

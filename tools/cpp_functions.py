@@ -52,10 +52,10 @@ def without_comments_and_strings(text: str) -> str:
 
 
 def tokens_of(text: str) -> list[Token]:
-    found = []
+    tokens = []
     for number, line in enumerate(without_comments_and_strings(text).split("\n"), start=1):
-        found += [Token(match[0], number) for match in TOKEN.finditer(line)]
-    return found
+        tokens += [Token(match[0], number) for match in TOKEN.finditer(line)]
+    return tokens
 
 
 def functions(text: str) -> list[Function]:
@@ -242,11 +242,13 @@ def is_access_label(header: list[Token]) -> bool:
 
 def without_templates(header: list[Token]) -> list[Token]:
     """Return the header without `template <…>` and attributes at its beginning."""
-    rest = header
-    while rest and (rest[0].text == "template" or rest[0].text == "["):
-        skip = 1 + angle_length(rest[1:]) if rest[0].text == "template" else group_length(rest)
-        rest = rest[skip:]
-    return rest
+    tokens = header
+    while tokens and (tokens[0].text == "template" or tokens[0].text == "["):
+        skipped_count = (
+            1 + angle_length(tokens[1:]) if tokens[0].text == "template" else group_length(tokens)
+        )
+        tokens = tokens[skipped_count:]
+    return tokens
 
 
 def angle_length(tokens: list[Token]) -> int:
@@ -282,24 +284,26 @@ def top_level(tokens: list[Token]) -> Iterator[tuple[int, Token, int]]:
 
 def parameter_group(header: list[Token]) -> tuple[int, int] | None:
     """Return index and length of a function header's parameter list."""
-    found = None
-    previous = ""
+    group = None
+    previous_word = ""
     for index, token, length in top_level(header):
-        if token.text in ("=", "->", "requires") and previous != "operator" and found:
+        if token.text in ("=", "->", "requires") and previous_word != "operator" and group:
             break
-        if token.text == ":" and found:  # member initialisers
+        if token.text == ":" and group:  # member initialisers
             break
-        is_annotation = previous in ("noexcept", "decltype") or (found and previous.isupper())
+        is_annotation = previous_word in ("noexcept", "decltype") or (
+            group and previous_word.isupper()
+        )
         if token.text == "(" and not is_annotation:
-            found = (index, length)
-        previous = token.text
-    return found
+            group = (index, length)
+        previous_word = token.text
+    return group
 
 
 def is_function(header: list[Token]) -> bool:
     """Tell whether the header declares a function; a `{` or a `;` comes after the header."""
-    place = parameter_group(header)
-    if place is None or place[0] == 0:
+    group = parameter_group(header)
+    if group is None or group[0] == 0:
         return False
     words = [token.text for _, token, _ in top_level(header)]
     if "=" in words and "operator" not in words[: words.index("=") + 1]:
@@ -310,8 +314,8 @@ def is_function(header: list[Token]) -> bool:
 
 
 def name_of(header: list[Token]) -> str:
-    place = parameter_group(header)
-    words = [token.text for token in header[: place[0] if place else len(header)]]
+    group = parameter_group(header)
+    words = [token.text for token in header[: group[0] if group else len(header)]]
     name = ""
     for word in reversed(words):
         continues_name = word in ("::", "~") or name.startswith(("::", "~"))
@@ -322,14 +326,14 @@ def name_of(header: list[Token]) -> str:
 
 
 def count_parameters(header: list[Token]) -> int:
-    place = parameter_group(header)
-    if place is None:
+    group = parameter_group(header)
+    if group is None:
         return 0
-    inside = header[place[0] + 1 : place[0] + place[1] - 1]
-    if not inside or [token.text for token in inside] == ["void"]:
+    parameters = header[group[0] + 1 : group[0] + group[1] - 1]
+    if not parameters or [token.text for token in parameters] == ["void"]:
         return 0
     commas = angles = 0
-    for _, token, _ in top_level(inside):
+    for _, token, _ in top_level(parameters):
         angles += (token.text == "<") - (token.text == ">")
         commas += token.text == "," and angles == 0
     return commas + 1

@@ -1,9 +1,10 @@
 """Train on Fashion-MNIST: `./dev demo`, and `./dev demo --hosts 2` for several hosts. `./dev demo
 --elastic` trains with four workers, two of which are killed and replaced.
 
-The hosts are network namespaces of this machine, each with an SSH server. `--via join` starts the
-command on each host instead. `--via slurm` starts it with srun, in a Slurm cluster on these hosts,
-and `--via mpirun` with Open MPI. Further options go to the training script.
+The hosts are network namespaces of this machine, each with an SSH server. By default, one
+`farandole run` starts the job over ssh. `--via join` starts a `farandole run` on each host instead,
+`--via slurm` starts it with srun in a Slurm cluster on these hosts, and `--via mpirun` with Open
+MPI. Further options go to the training script.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from slurm_cluster import SlurmCluster
 from slurm_cluster import reason_if_impossible as why_no_slurm
 from ssh_servers import SshServers
 from ssh_servers import reason_if_impossible as why_no_servers
-from unpacked_packages import overlay_command
+from unpacked_packages import overlay_prefix
 
 TOOLS = Path(__file__).resolve().parent
 ELASTIC_EXAMPLE = TOOLS.parent / "examples/torch/elastic_fashion_mnist.py"
@@ -79,9 +80,9 @@ def install_packages() -> None:
     if missing := missing_packages(TOOLS / "hosts_packages.txt"):
         say(f"installing Debian packages: {' '.join(missing)}")
         for words in (["update"], ["install", "-y", *missing]):
-            done = subprocess.run(["apt-get", "-qq", *words], capture_output=True, check=False)
-            if done.returncode != 0:
-                say(f"apt-get {words[0]} failed: {done.stderr.decode().strip()}")
+            process = subprocess.run(["apt-get", "-qq", *words], capture_output=True, check=False)
+            if process.returncode != 0:
+                say(f"apt-get {words[0]} failed: {process.stderr.decode().strip()}")
     if shutil.which("ip") is None:
         raise SystemExit("[dev] several hosts need the command `ip`: apt-get install iproute2")
 
@@ -103,8 +104,8 @@ def start_over_ssh(
     if why := why_no_servers():
         raise HostsError(f"{why}; `--via join` needs no SSH server")
     with SshServers(hosts, folder) as servers:
-        listed = ",".join(f"{name}:{workers}" for name in servers.names)
-        words = ["farandole", "run", "-H", listed, "-i", str(servers.identity), *program]
+        host_list = ",".join(f"{name}:{workers}" for name in servers.names)
+        words = ["farandole", "run", "-H", host_list, "-i", str(servers.identity), *program]
         say(f"host 0: $ {shlex.join(words)}")
         return run_on_all([hosts[0]], [words], env=environment)
 
@@ -150,7 +151,7 @@ def start_by_mpirun(
         words += ["farandole", "run", "--join", hosts[0].endpoint(PORT), "--secret", secret]
         words += ["-n", str(workers), *program]
         say(f"host 0: $ {shlex.join(words)}")
-        mpirun_command = [*overlay_command(servers.names[0], usr_overlay), *words]
+        mpirun_command = [*overlay_prefix(servers.names[0], usr_overlay), *words]
         return run_on_all([hosts[0]], [mpirun_command], env=environment)
 
 

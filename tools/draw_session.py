@@ -66,15 +66,15 @@ def output_of_the_job() -> str:
         variables = os.environ | {"COLUMNS": str(COLUMNS), "PATH": path, "TERM": "xterm-256color"}
         job = subprocess.Popen(COMMAND, stdout=job_end, stderr=job_end, cwd=folder, env=variables)
         os.close(job_end)
-        shown = b""
+        output = b""
         try:
             while part := os.read(main_end, 65536):
-                shown += part
+                output += part
         except OSError:  # the last process has closed the terminal
             pass
         code = job.wait()
     os.close(main_end)
-    text = shown.decode().replace("\r\n", "\n")
+    text = output.decode().replace("\r\n", "\n")
     if code != 0 or "load_batch (train.py" not in text:
         sys.exit(f"the job has ended with code {code}, or py-spy is missing:\n{text}")
     return text

@@ -20,10 +20,10 @@ _LINK = re.compile(r"(!?)\[([^\]]*)\]\((?!https?:|mailto:|#)([^)\s]+)\)")
 
 def address_in(pyproject: str) -> str:
     """Return the setting `address` of [tool.farandole]."""
-    found = re.search(r'^\[tool\.farandole\]\n(?:#.*\n)*address = "(.*)"$', pyproject, re.MULTILINE)
-    if found is None:
+    match = re.search(r'^\[tool\.farandole\]\n(?:#.*\n)*address = "(.*)"$', pyproject, re.MULTILINE)
+    if match is None:
         raise SystemExit("[dev] pyproject.toml has no `address` in [tool.farandole]")
-    return found[1]
+    return match[1]
 
 
 def with_absolute_links(text: str, address: str) -> str:

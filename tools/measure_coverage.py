@@ -53,14 +53,14 @@ def run_tests() -> bool:
 
 def main() -> None:
     subprocess.run((ROOT / "dev", "build", "coverage"), check=True)
-    passed = run_tests()
+    tests_have_passed = run_tests()
     counts = read_region_counts(ROOT, BUILD)
     rows, percentage = table(counts)
     print("", *rows, sep="\n")
-    wrong = check_error_returns.check(ROOT, counts)
+    error_count = check_error_returns.check(ROOT, counts)
     if percentage < FLOOR_PERCENT:
         print(f"coverage: {percentage:.1f} % of src is less than {FLOOR_PERCENT} %")
-    sys.exit(0 if passed and not wrong and percentage >= FLOOR_PERCENT else 1)
+    sys.exit(0 if tests_have_passed and not error_count and percentage >= FLOOR_PERCENT else 1)
 
 
 if __name__ == "__main__":

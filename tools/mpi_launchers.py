@@ -2,7 +2,7 @@
 
     usr_overlay = find_launchers()
     with Hosts(2) as hosts, SshServers(hosts, folder, usr_overlay=usr_overlay) as servers:
-        command = hosts[0].command(*overlay_command("host0", usr_overlay), *mpirun_words(servers))
+        command = hosts[0].command(*overlay_prefix("host0", usr_overlay), *mpirun_words(servers))
         subprocess.run([*command, "hostname"])
 
 If one of them is missing on this machine, their Debian packages are unpacked in build/mpi, but not

@@ -72,9 +72,11 @@ def with_bug(mutant: Mutant, source: str) -> str:
 def copy_sources() -> None:
     """Make the tree equal to the checkout. Equal files keep their times, so little is rebuilt."""
     command = ("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
-    listed = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
-    wanted = {name for name in listed.split("\0") if name and (ROOT / name).is_file()}
-    for name in wanted:
+    git_output = subprocess.run(
+        command, cwd=ROOT, check=True, capture_output=True, text=True
+    ).stdout
+    wanted_files = {name for name in git_output.split("\0") if name and (ROOT / name).is_file()}
+    for name in wanted_files:
         source, copy = ROOT / name, TREE / name
         if copy.is_file() and copy.read_bytes() == source.read_bytes():
             continue
@@ -82,7 +84,7 @@ def copy_sources() -> None:
         shutil.copy(source, copy)
     for folder in ("include", "src", "apps", "tests", "bench", "python"):
         for copy in (TREE / folder).rglob("*"):
-            if copy.is_file() and str(copy.relative_to(TREE)) not in wanted:
+            if copy.is_file() and str(copy.relative_to(TREE)) not in wanted_files:
                 copy.unlink()
 
 
@@ -150,14 +152,14 @@ def outcome_of(mutant: Mutant, seconds: float) -> str:
     original = path.read_text()
     try:
         path.write_text(with_bug(mutant, original))
-        found = not tests_pass(mutant, max(TIMEOUT_MIN_S, TIMEOUT_FACTOR * seconds))
+        is_found = not tests_pass(mutant, max(TIMEOUT_MIN_S, TIMEOUT_FACTOR * seconds))
     except BuildError:
         return "does not build"
     except (OSError, ValueError) as problem:
         return str(problem)
     finally:
         path.write_text(original)
-    return "found" if found else "SURVIVED"
+    return "found" if is_found else "SURVIVED"
 
 
 def chosen(mutants: list[Mutant], names: list[str], quick: bool) -> list[Mutant]:
@@ -175,21 +177,21 @@ def main() -> int:
     parser.add_argument("names", nargs="*", help="plant only these bugs; default: all")
     parser.add_argument("--quick", action="store_true", help="only the few bugs that CI plants")
     arguments = parser.parse_args()
-    listed = read_mutants((ROOT / "tools/mutants.toml").read_text())
-    mutants = chosen(listed, arguments.names, arguments.quick)
+    mutants = read_mutants((ROOT / "tools/mutants.toml").read_text())
+    mutants = chosen(mutants, arguments.names, arguments.quick)
     seconds = prepare(mutants)
-    found = 0
+    found_count = 0
     for number, mutant in enumerate(mutants, 1):
         start = time.monotonic()
         outcome = outcome_of(mutant, seconds[mutant.tests])
-        found += outcome == "found"
+        found_count += outcome == "found"
         elapsed = time.monotonic() - start
         print(
             f"  {number:>3}/{len(mutants)} {mutant.name:<56} {elapsed:6.1f} s  {outcome}",
             flush=True,
         )
-    print(f"{found} of {len(mutants)} planted bugs were found")
-    return 0 if found == len(mutants) else 1
+    print(f"{found_count} of {len(mutants)} planted bugs were found")
+    return 0 if found_count == len(mutants) else 1
 
 
 if __name__ == "__main__":

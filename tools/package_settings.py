@@ -7,7 +7,7 @@ both, and the unit tests test the code that the package contains.
 from __future__ import annotations
 
 SETTINGS = {
-    "build-dir": "build/package-{wheel_tag}",  # relative paths as in build/dev
+    "build-dir": "build/package-{wheel_tag}",  # as deep as build/dev: same relative paths
     "cmake.define.CMAKE_CXX_COMPILER": "clang++-19",
     "cmake.define.CMAKE_CXX_COMPILER_LAUNCHER": "ccache",
     "cmake.define.CMAKE_COMPILE_WARNING_AS_ERROR": "ON",

@@ -23,12 +23,12 @@ from types import TracebackType
 
 from hosts import Host, HostsError
 from hosts import reason_if_impossible as why_no_hosts
-from unpacked_packages import overlay_command, unpack, why_not_enterable
+from unpacked_packages import overlay_prefix, unpack, why_not_enterable
 
 UNPACKED = Path(__file__).resolve().parents[1] / "build/slurm"
 PACKAGES = ("munge", "slurm-client", "slurm-wlm-basic-plugins", "slurmctld", "slurmd")
 PROGRAMS = ("munged", "slurmctld", "slurmd", "srun", "sbatch", "salloc", "scontrol", "sinfo")
-DEBIAN_SUFFIX = "-wlm"  # Debian adds names without it at installation
+DEBIAN_SUFFIX = "-wlm"  # installing the packages also makes links without this suffix
 KEY_BYTES = 128
 START_SECONDS = 60
 POLL_SECONDS = 0.1
@@ -174,7 +174,7 @@ class SlurmCluster:
 
     def command(self, *words: str, host: int = 0) -> list[str]:
         """Return the command that runs `words`, such as `srun -N2 hostname`, on this host."""
-        entered = overlay_command(self.names[host], self._over_usr)
+        entered = overlay_prefix(self.names[host], self._over_usr)
         setting = f"SLURM_CONF={self.configuration}"
         return self.hosts[host].command(*entered, "env", setting, *words)
 

@@ -178,7 +178,7 @@ def test_other_settings_and_ipv6_only(require_slurm: None, tmp_path: Path) -> No
 
 def test_nothing_is_left_at_the_end(require_slurm: None, tmp_path: Path) -> None:
     installed = shutil.which("srun")
-    # Because of setsid, the sleeping program is not a child of a Slurm daemon.
+    # The parent of the first `sleep` ends, so this `sleep` is no longer a child of Slurm.
     script = "(setsid sleep 1000 &) >&- 2>&-; echo started; sleep 1000"
     with Hosts(2) as hosts:
         with SlurmCluster(hosts, tmp_path) as cluster:

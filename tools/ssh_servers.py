@@ -22,7 +22,7 @@ from types import TracebackType
 
 from hosts import Host, HostsError, run_command
 from hosts import reason_if_impossible as why_no_hosts
-from unpacked_packages import overlay_command, unpack
+from unpacked_packages import overlay_prefix, unpack
 
 UNPACKED = Path(__file__).resolve().parents[1] / "build/sshd"
 UNPACKED_SSHD = UNPACKED / "usr/sbin/sshd"
@@ -166,7 +166,7 @@ class Server:
         environment = {"PATH": os.environ.get("PATH", os.defpath)}
         if sshd == UNPACKED_SSHD:
             environment |= library_environment(UNPACKED)
-        words = overlay_command(self.name, self.usr_overlay)
+        words = overlay_prefix(self.name, self.usr_overlay)
         words += [str(sshd), "-D", "-e", "-f", str(self.folder / "sshd_config")]
         with open(self.log, "w") as log:
             self.process = self.host.start(

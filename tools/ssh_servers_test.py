@@ -128,7 +128,7 @@ def test_another_port_other_names_and_ipv6_only(require_ssh_servers: None, tmp_p
 
 
 def test_nothing_is_left_at_the_end(require_ssh_servers: None, tmp_path: Path) -> None:
-    # Because of setsid, the sleeping program is not a child of the server.
+    # The parent of the first `sleep` ends, so this `sleep` is no longer a child of the server.
     script = "(setsid sleep 1000 &) >&- 2>&-; echo started; sleep 1000"
     with Hosts(2) as hosts:
         with SshServers(hosts, tmp_path) as servers:

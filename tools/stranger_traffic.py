@@ -10,8 +10,8 @@ end, a report is printed as JSON.
 
 A job must not answer strangers. Only a replay, which repeats recorded bytes of a real connection,
 begins with a valid message, so the job answers once. The answer has new random numbers, so the next
-bytes of the replay are not valid. A stranger counts as accepted if it receives anything. A replay
-counts as accepted if it receives more than the first answer.
+bytes of the replay are not valid. A replay counts as accepted if it receives more than the first
+answer. Every other stranger counts as accepted if it receives anything.
 """
 
 from __future__ import annotations
@@ -119,14 +119,14 @@ class Strangers:
     def connect(self, kind: str, endpoint: str) -> Stranger | None:
         address, port = endpoint.rsplit(":", 1)
         try:
-            made = socket.create_connection((address, int(port)), timeout=CONNECT_SECONDS_MAX)
+            new_socket = socket.create_connection((address, int(port)), timeout=CONNECT_SECONDS_MAX)
         except OSError:
             self.not_connected += 1
             return None
-        made.setblocking(False)
+        new_socket.setblocking(False)
         self.connected[kind] += 1
-        stranger = Stranger(kind, made)
-        self.selector.register(made, selectors.EVENT_READ, stranger)
+        stranger = Stranger(kind, new_socket)
+        self.selector.register(new_socket, selectors.EVENT_READ, stranger)
         return stranger
 
     def open_later(self, kind: str) -> None:

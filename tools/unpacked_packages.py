@@ -1,6 +1,6 @@
 """Debian packages that are unpacked in a folder but not installed, so that no service starts.
 
-Some programs find their files only at paths below /usr. `overlay_command()` returns the words that
+Some programs find their files only at paths below /usr. `overlay_prefix()` returns the words that
 start such a program with the folder mounted over /usr, as if the packages were installed. Other
 programs do not see the packages.
 """
@@ -30,7 +30,7 @@ COMMANDS_TO_ENTER = ("hostname", "mount", "unshare")
 APT_GET = ("apt-get", "-qq", "-o=Acquire::http::Timeout=30", "-o=APT::Sandbox::User=root")
 
 
-def overlay_command(name: str, usr_overlay: Path | None) -> list[str]:
+def overlay_prefix(name: str, usr_overlay: Path | None) -> list[str]:
     """Return the words to put before a command. The command then runs with this host name, and with
     the folder `usr_overlay`, if there is one, mounted over /usr."""
     return [
@@ -51,7 +51,7 @@ def why_not_enterable(usr_overlay: Path | None) -> str:
     if missing := [name for name in COMMANDS_TO_ENTER if shutil.which(name) is None]:
         return f"the command `{missing[0]}` is missing"
     try:
-        run_command(*overlay_command("probe", usr_overlay), "true")
+        run_command(*overlay_prefix("probe", usr_overlay), "true")
     except HostsError as failure:
         return str(failure)
     return ""

@@ -79,8 +79,8 @@ Result<DType> parse_dtype(const std::string& word) {
 Result<std::size_t> parse_size(const std::string& word) {
   std::size_t size = 0;
   const char* const end = word.data() + word.size();
-  const auto [rest, error] = std::from_chars(word.data(), end, size);
-  const std::string_view unit(rest, static_cast<std::size_t>(end - rest));
+  const auto [number_end, error] = std::from_chars(word.data(), end, size);
+  const std::string_view unit(number_end, static_cast<std::size_t>(end - number_end));
   const auto shift = unit.empty() ? 0 : 10 * (std::string_view("KMG").find(unit[0]) + 1);
   const bool is_unit = unit.empty() || (unit.size() == 1 && shift > 0);
   if (error == std::errc() && is_unit && size > 0 && size <= kSizeMax >> shift)
@@ -127,13 +127,13 @@ BenchOptions::BenchOptions(CLI::App& app)
 Result<BenchPlan> BenchOptions::plan() const {
   BenchPlan plan;
   FARANDOLE_TRY_ASSIGN(plan.operation, parse_operation(operation_));
-  FARANDOLE_TRY_ASSIGN(plan.ranks, whole_number("-n", workers_, 1, kRanksMax));
+  FARANDOLE_TRY_ASSIGN(plan.ranks, parse_whole_number("-n", workers_, 1, kRanksMax));
   FARANDOLE_TRY_ASSIGN(plan.sizes, parse_sizes(sizes_));
   FARANDOLE_TRY_ASSIGN(plan.dtype, parse_dtype(dtype_));
   if (memory_ != "heap" && memory_ != "ordinary")
     return unknown_word_error("the --memory", memory_, "heap and ordinary");
-  plan.heap = memory_ == "heap";
-  plan.consume = consume_;
+  plan.uses_heap = memory_ == "heap";
+  plan.reads_results = consume_;
   plan.json_path = json_path_;
   if (command_->count("--json") == 0 || is_worker_) return plan;
   // Open the file now, so that an error does not come after minutes of measuring. An existing file
@@ -148,7 +148,7 @@ Result<BenchPlan> BenchOptions::plan() const {
 Result<JobOptions> BenchOptions::job(const BenchPlan& plan,
                                      const std::vector<std::string>& words) const {
   std::error_code error;
-  const auto program = own_program(error);
+  const auto program = own_program_path(error);
   if (error)
     return Status::stop(format_text("cannot find the path of this program ({}); is /proc mounted?",
                                     error.message()));
@@ -157,7 +157,7 @@ Result<JobOptions> BenchOptions::job(const BenchPlan& plan,
   job.command = {program.string()};
   job.command.insert(job.command.end(), words.begin(), words.end());
   job.command.push_back("--worker");
-  job.settings = {{"OMP_NUM_THREADS", "1"}};
+  job.variables = {{"OMP_NUM_THREADS", "1"}};
   FARANDOLE_TRY_ASSIGN(job.output.prefix, LinePrefix::parse(""));
   return job;
 }

@@ -50,9 +50,10 @@ BenchPattern::BenchPattern(DType dtype, int ranks)
   }
 }
 
-void BenchPattern::write(std::byte* memory, std::size_t bytes, int rank, std::size_t first) const {
+void BenchPattern::write(std::byte* memory, std::size_t bytes, int rank,
+                         std::size_t first_element) const {
   const Period& period = inputs_[static_cast<std::size_t>(rank)];
-  std::size_t pattern_begin = first % kPeriod * element_bytes_;
+  std::size_t pattern_begin = first_element % kPeriod * element_bytes_;
   for (std::size_t begin = 0; begin < bytes; pattern_begin = 0) {
     const std::size_t count = std::min(period.size() - pattern_begin, bytes - begin);
     std::memcpy(memory + begin, &period[pattern_begin], count);
@@ -61,8 +62,8 @@ void BenchPattern::write(std::byte* memory, std::size_t bytes, int rank, std::si
 }
 
 bool BenchPattern::matches(const Period& period, const std::byte* memory, std::size_t bytes,
-                           std::size_t first) const {
-  std::size_t pattern_begin = first % kPeriod * element_bytes_;
+                           std::size_t first_element) const {
+  std::size_t pattern_begin = first_element % kPeriod * element_bytes_;
   for (std::size_t begin = 0; begin < bytes; pattern_begin = 0) {
     const std::size_t count = std::min(period.size() - pattern_begin, bytes - begin);
     if (std::memcmp(memory + begin, &period[pattern_begin], count) != 0) return false;
@@ -72,14 +73,15 @@ bool BenchPattern::matches(const Period& period, const std::byte* memory, std::s
 }
 
 bool BenchPattern::is_result(Operation operation, const std::byte* memory, std::size_t bytes,
-                             int rank, std::size_t first) const {
+                             int rank, std::size_t first_element) const {
   const std::size_t piece = bytes / inputs_.size();
-  const std::size_t rank_begin = first + static_cast<std::size_t>(rank) * piece / element_bytes_;
-  if (operation == Operation::kAllreduce) return matches(sum_, memory, bytes, first);
+  const std::size_t rank_begin =
+      first_element + static_cast<std::size_t>(rank) * piece / element_bytes_;
+  if (operation == Operation::kAllreduce) return matches(sum_, memory, bytes, first_element);
   if (operation == Operation::kReducescatter) return matches(sum_, memory, piece, rank_begin);
-  if (operation == Operation::kBroadcast) return matches(inputs_[0], memory, bytes, first);
+  if (operation == Operation::kBroadcast) return matches(inputs_[0], memory, bytes, first_element);
   for (std::size_t source = 0; source < inputs_.size(); ++source) {
-    const std::size_t begin = operation == Operation::kAlltoall ? rank_begin : first;
+    const std::size_t begin = operation == Operation::kAlltoall ? rank_begin : first_element;
     if (!matches(inputs_[source], memory + source * piece, piece, begin)) return false;
   }
   return true;

@@ -18,21 +18,22 @@ class BenchPattern {
  public:
   BenchPattern(DType dtype, int ranks);
 
-  // Writes the input of a rank. It begins with element `first` of the pattern.
-  void write(std::byte* memory, std::size_t bytes, int rank, std::size_t first) const;
+  // Writes the input of a rank. It begins with element `first_element` of the pattern.
+  void write(std::byte* memory, std::size_t bytes, int rank, std::size_t first_element) const;
   // Whether `memory` contains a rank's input.
-  bool is_input(const std::byte* memory, std::size_t bytes, int rank, std::size_t first) const {
-    return matches(inputs_[static_cast<std::size_t>(rank)], memory, bytes, first);
+  bool is_input(const std::byte* memory, std::size_t bytes, int rank,
+                std::size_t first_element) const {
+    return matches(inputs_[static_cast<std::size_t>(rank)], memory, bytes, first_element);
   }
   // Whether `memory` contains the result of an operation for `rank`. `bytes` is the rounded size
   // (BenchPlan::bytes_for).
   bool is_result(Operation operation, const std::byte* memory, std::size_t bytes, int rank,
-                 std::size_t first) const;
+                 std::size_t first_element) const;
 
  private:
   using Period = std::vector<std::byte>;
   bool matches(const Period& period, const std::byte* memory, std::size_t bytes,
-               std::size_t first) const;
+               std::size_t first_element) const;
 
   std::size_t element_bytes_;
   std::vector<Period> inputs_;  // by rank

@@ -32,7 +32,8 @@ std::string size_text(std::size_t bytes) {
 std::string bench_title(const BenchPlan& plan) {
   return format_text("{} of {} on {} rank{}, in {} memory{}", row_of(plan.operation).name,
                      row_of(plan.dtype).name, plan.ranks, plan.ranks == 1 ? "" : "s",
-                     plan.heap ? "heap" : "ordinary", plan.consume ? ", results read" : "");
+                     plan.uses_heap ? "heap" : "ordinary",
+                     plan.reads_results ? ", results read" : "");
 }
 
 std::string bench_heading() {
@@ -44,7 +45,7 @@ std::string bench_line(const BenchPlan& plan, const BenchRow& row) {
   return format_text("{:>10}{:>12.2f}{:>12.2f}{:>14.3f}{:>14.3f}  {}", size_text(row.bytes),
                      row.p50_us, row.p99_us, row.algbw_gbps(),
                      row.algbw_gbps() * bus_factor(plan.operation, plan.ranks),
-                     row.verified ? "yes" : "NO");
+                     row.is_verified ? "yes" : "NO");
 }
 
 std::string bench_json(const BenchPlan& plan, const std::vector<BenchRow>& rows) {
@@ -54,13 +55,13 @@ std::string bench_json(const BenchPlan& plan, const std::vector<BenchRow>& rows)
                     {"bytes", row.bytes},
                     {"ranks", plan.ranks},
                     {"dtype", row_of(plan.dtype).name},
-                    {"memory", plan.heap ? "heap" : "ordinary"},
-                    {"consume", plan.consume},
+                    {"memory", plan.uses_heap ? "heap" : "ordinary"},
+                    {"consume", plan.reads_results},
                     {"p50_us", row.p50_us},
                     {"p99_us", row.p99_us},
                     {"algbw_gbps", row.algbw_gbps()},
                     {"busbw_gbps", row.algbw_gbps() * bus_factor(plan.operation, plan.ranks)},
-                    {"verified", row.verified}});
+                    {"verified", row.is_verified}});
   return list.dump(2) + "\n";
 }
 

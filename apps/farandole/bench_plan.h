@@ -15,8 +15,10 @@ struct BenchPlan {
   int ranks = 1;
   std::vector<std::size_t> sizes;  // as the user gave them; bytes_for() rounds them
   DType dtype = DType::kFloat32;
-  bool heap = true;       // true: memory from Engine::allocate(); false: ordinary memory
-  bool consume = false;   // rotate between several buffers, and read the result in the timed region
+  bool uses_heap = true;  // true: memory from Engine::allocate(); false: ordinary memory
+  // Whether the repetitions rotate between several buffers, and read the result in the timed
+  // region.
+  bool reads_results = false;
   std::string json_path;  // the file for the results; empty: none
 
   // Rounds a size up to whole elements for every rank. As in nccl-tests, a size means the bytes of
@@ -30,7 +32,7 @@ struct BenchRow {
   // The median over the repetitions. Each of them counts with the time of its slowest rank.
   double p50_us = 0;
   double p99_us = 0;
-  bool verified = false;
+  bool is_verified = false;
 
   double algbw_gbps() const { return static_cast<double>(bytes) / p50_us / 1e3; }
 };

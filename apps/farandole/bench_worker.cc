@@ -66,7 +66,7 @@ class BenchWorker {
         plan_(plan),
         pattern_(plan.dtype, plan.ranks),
         is_rank_zero_(engine.topology().rank == 0),
-        colors_(wants_colors(STDOUT_FILENO)),
+        has_colors_(can_show_colors(STDOUT_FILENO)),
         shows_progress_(is_rank_zero_ && ::isatty(STDERR_FILENO) != 0) {}
 
   Result<std::vector<BenchRow>> run() {
@@ -82,7 +82,7 @@ class BenchWorker {
       // seeing it.
       FARANDOLE_TRY(write_json(rows));
       const std::string line = bench_line(plan_, row);
-      print_line(row.verified ? line : colored(line, Color::kRed));
+      print_line(row.is_verified ? line : colored(line, Color::kRed));
     }
     return rows;
   }
@@ -94,7 +94,7 @@ class BenchWorker {
   };
 
   Result<Buffer> allocate(std::size_t bytes) {
-    if (plan_.heap) {
+    if (plan_.uses_heap) {
       auto memory = engine_.allocate(bytes);
       if (!memory.ok() || engine_.is_shared(memory->get(), bytes)) return memory;
       return Status::fix_call(format_text(
@@ -158,7 +158,7 @@ class BenchWorker {
   Status prepare_buffers(std::size_t bytes) {
     inputs_.clear();
     output_.reset();
-    const bool rotates = plan_.consume && bytes > l2_bytes();
+    const bool rotates = plan_.reads_results && bytes > l2_bytes();
     for (std::size_t i = 0; i < (rotates ? kRotatingBufferCount : 1); ++i) {
       FARANDOLE_TRY_ASSIGN(Buffer memory, allocate(input_bytes(bytes)));
       inputs_.push_back(std::move(memory));
@@ -171,27 +171,27 @@ class BenchWorker {
   // Runs one repetition: writes the input, waits in a barrier, times the operation, checks the
   // result.
   Result<Times> run_repetition(std::size_t bytes, BenchRow& row) {
-    const auto total_began = Clock::now();
+    const auto total_start = Clock::now();
     const int rank = engine_.topology().rank;
-    const std::size_t first = ++repetition_;
+    const std::size_t first_element = ++repetition_;
     std::byte* const input = inputs_[repetition_ % inputs_.size()].get();
-    pattern_.write(input, input_bytes(bytes), rank, first);
+    pattern_.write(input, input_bytes(bytes), rank, first_element);
     Submission submission = submission_for(bytes);
     submission.input = input;
     submission.output = output_ ? output_.get() : input;
     FARANDOLE_TRY(submit_and_wait(Submission{}).status());  // a barrier
-    const auto began = Clock::now();
+    const auto start = Clock::now();
     FARANDOLE_TRY_ASSIGN(const Outcome outcome, submit_and_wait(submission));
     const std::byte* const result =
         outcome.received ? outcome.received.get() : static_cast<std::byte*>(submission.output);
-    if (plan_.consume) read_all(result, output_bytes(bytes));
-    const auto ended = Clock::now();
-    row.verified &= pattern_.is_result(plan_.operation, result, bytes, rank, first);
-    return Times{Seconds(ended - began).count(), Seconds(Clock::now() - total_began).count()};
+    if (plan_.reads_results) read_all(result, output_bytes(bytes));
+    const auto end = Clock::now();
+    row.is_verified &= pattern_.is_result(plan_.operation, result, bytes, rank, first_element);
+    return Times{Seconds(end - start).count(), Seconds(Clock::now() - total_start).count()};
   }
 
   Result<BenchRow> measure(std::size_t bytes) {
-    BenchRow row{.bytes = bytes, .verified = true};
+    BenchRow row{.bytes = bytes, .is_verified = true};
     FARANDOLE_TRY(prepare_buffers(bytes));
     Times warm_up_times;
     for (int i = 0; i < kWarmUpRepetitions; ++i) {
@@ -206,13 +206,13 @@ class BenchWorker {
         static_cast<std::size_t>(std::clamp(repetitions, kRepetitionsMin, kRepetitionsMax)));
     for (std::size_t i = 0; i < times.size(); ++i) {
       show_progress(bytes, i, times.size());
-      FARANDOLE_TRY_ASSIGN(const Times one, run_repetition(bytes, row));
-      times[i] = one.operation;
+      FARANDOLE_TRY_ASSIGN(const Times repetition_times, run_repetition(bytes, row));
+      times[i] = repetition_times.operation;
     }
     FARANDOLE_TRY(maximize_over_ranks(times));
-    std::vector<double> any_wrong = {row.verified ? 0.0 : 1.0};
-    FARANDOLE_TRY(maximize_over_ranks(any_wrong));
-    row.verified = any_wrong[0] == 0;
+    std::vector<double> wrong_results = {row.is_verified ? 0.0 : 1.0};
+    FARANDOLE_TRY(maximize_over_ranks(wrong_results));
+    row.is_verified = wrong_results[0] == 0;
     std::ranges::sort(times);
     row.p50_us = times[times.size() / 2] * 1e6;
     row.p99_us = times[times.size() * 99 / 100] * 1e6;
@@ -233,7 +233,7 @@ class BenchWorker {
   }
 
   std::string colored(const std::string& text, Color color) const {
-    return colors_ ? in_color(text, color) : text;
+    return has_colors_ ? in_color(text, color) : text;
   }
   void print_line(const std::string& line) const {
     if (!is_rank_zero_) return;
@@ -256,18 +256,18 @@ class BenchWorker {
   const BenchPlan& plan_;
   BenchPattern pattern_;
   bool is_rank_zero_;
-  bool colors_;
+  bool has_colors_;
   bool shows_progress_;
   Clock::time_point progress_shown_at_{};
   std::size_t repetition_ = 0;
   std::vector<Buffer> inputs_;  // the repetitions rotate between them
-  Buffer output_;               // unused if the operation works in place
+  Buffer output_;               // only for reducescatter
 };
 
 Status measure_all(Engine& engine, const BenchPlan& plan) {
   BenchWorker worker(engine, plan);
   FARANDOLE_TRY_ASSIGN(const std::vector<BenchRow> rows, worker.run());
-  if (std::ranges::all_of(rows, &BenchRow::verified)) return {};
+  if (std::ranges::all_of(rows, &BenchRow::is_verified)) return {};
   return Status::stop("a result was wrong; please report it with this machine's /proc/cpuinfo");
 }
 

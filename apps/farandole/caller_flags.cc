@@ -15,8 +15,8 @@ namespace farandole {
 namespace {
 
 Result<int> parse_open_descriptor(const char* flag, const std::string& text) {
-  FARANDOLE_TRY_ASSIGN(const int number, whole_number(flag, text, STDERR_FILENO + 1,
-                                                      std::numeric_limits<int>::max()));
+  FARANDOLE_TRY_ASSIGN(const int number, parse_whole_number(flag, text, STDERR_FILENO + 1,
+                                                            std::numeric_limits<int>::max()));
   // The descriptor is close-on-exec from now on. The launcher passes it only to the worker that
   // needs it, and never to ssh.
   if (::fcntl(number, F_SETFD, FD_CLOEXEC) == 0) return number;

@@ -33,11 +33,11 @@ constexpr std::array<StateRow, 4> kStates{{{"works", Color::kGreen},
 
 struct Row {
   std::string name;
-  bool essential;
+  bool is_essential;
   Finding finding;
 
   bool is_fatal() const {
-    return essential && finding.health != Health::kWorks && finding.health != Health::kLimited;
+    return is_essential && finding.health != Health::kWorks && finding.health != Health::kLimited;
   }
   const StateRow& state() const { return kStates.at(static_cast<std::size_t>(finding.health)); }
 };
@@ -82,7 +82,7 @@ std::string json_text(const std::vector<Row>& rows) {
                     {"state", row.state().name},
                     {"found", row.finding.found},
                     {"to_do", row.finding.advice},
-                    {"essential", row.essential}});
+                    {"essential", row.is_essential}});
   // Paths may contain bytes that are not UTF-8.
   return list.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
@@ -98,12 +98,13 @@ std::string overall_result(const std::vector<Row>& rows) {
 
 int run_doctor(bool as_json) {
   const auto rows = all_rows();
-  const bool broken = std::ranges::any_of(rows, [](const Row& row) { return row.is_fatal(); });
-  const std::string text =
-      as_json ? json_text(rows)
-              : table_text(rows, wants_colors(STDOUT_FILENO)) + "\n" + overall_result(rows) + "\n";
+  const bool has_fatal_row =
+      std::ranges::any_of(rows, [](const Row& row) { return row.is_fatal(); });
+  const std::string text = as_json ? json_text(rows)
+                                   : table_text(rows, can_show_colors(STDOUT_FILENO)) + "\n" +
+                                         overall_result(rows) + "\n";
   std::fputs(text.c_str(), stdout);
-  return broken ? 1 : 0;
+  return has_fatal_row ? 1 : 0;
 }
 
 }  // namespace farandole

@@ -89,7 +89,7 @@ ReportStyle report_style() {
   const bool is_terminal =
       ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &terminal_size) == 0 && terminal_size.ws_col > 0;
   return {.columns = std::max(is_terminal ? terminal_size.ws_col : kColumnsDefault, kColumnsMin),
-          .has_colors = wants_colors(STDOUT_FILENO)};
+          .has_colors = can_show_colors(STDOUT_FILENO)};
 }
 
 }  // namespace

@@ -65,9 +65,11 @@ Status ElasticFlags::read_cooldown(Membership::Options& options) const {
     return Status::fix_call(format_text(
         "--cooldown-range is \"{}\"; it must be two numbers of seconds, such as 1,60", *cooldown_));
   FARANDOLE_TRY_ASSIGN(
-      const int low, whole_number("--cooldown-range", cooldown_->substr(0, comma), 0, kSecondsMax));
-  FARANDOLE_TRY_ASSIGN(const int high, whole_number("--cooldown-range",
-                                                    cooldown_->substr(comma + 1), 0, kSecondsMax));
+      const int low,
+      parse_whole_number("--cooldown-range", cooldown_->substr(0, comma), 0, kSecondsMax));
+  FARANDOLE_TRY_ASSIGN(
+      const int high,
+      parse_whole_number("--cooldown-range", cooldown_->substr(comma + 1), 0, kSecondsMax));
   if (low > high)
     return Status::fix_call(format_text(
         "--cooldown-range is \"{}\"; the first number must not be the higher one", *cooldown_));
@@ -89,16 +91,16 @@ Result<DiscoveryPlan> ElasticFlags::discovery(std::optional<int> workers,
                                               const Membership::Options& elastic) const {
   if (discovery_->find_first_not_of(" \t\n") == std::string::npos)
     return Status::fix_call("--host-discovery-script is empty; give a command that lists hosts");
-  const int first = workers.value_or(elastic.workers_min);
-  if (first < elastic.workers_min || first > elastic.workers_max)
+  const int workers_at_start = workers.value_or(elastic.workers_min);
+  if (workers_at_start < elastic.workers_min || workers_at_start > elastic.workers_max)
     return Status::fix_call(
-        format_text("-n is {}, but it must be between --min-workers {} and --max-workers {}", first,
-                    elastic.workers_min, elastic.workers_max));
+        format_text("-n is {}, but it must be between --min-workers {} and --max-workers {}",
+                    workers_at_start, elastic.workers_min, elastic.workers_max));
   DiscoveryPlan plan{
-      .program = *discovery_, .slots_at_start = first, .slots_max = elastic.workers_max};
+      .program = *discovery_, .slots_at_start = workers_at_start, .slots_max = elastic.workers_max};
   if (slots_per_host_) {
     FARANDOLE_TRY_ASSIGN(plan.slots_default,
-                         whole_number("--slots-per-host", *slots_per_host_, 1, kWorkersMax));
+                         parse_whole_number("--slots-per-host", *slots_per_host_, 1, kWorkersMax));
   }
   return plan;
 }
@@ -116,23 +118,24 @@ Result<std::optional<Membership::Options>> ElasticFlags::options(
   elastic->workers = workers;
   elastic->workers_max = kWorkersMax;
   FARANDOLE_TRY_ASSIGN(elastic->workers_min,
-                       whole_number("--min-workers", *workers_min_, 1, kWorkersMax));
+                       parse_whole_number("--min-workers", *workers_min_, 1, kWorkersMax));
   if (elastic->workers_min > workers)
     return Status::fix_call(
         format_text("--min-workers is {}, but the job starts with {} worker{} (-n)",
                     elastic->workers_min, workers, workers == 1 ? "" : "s"));
   if (workers_max_) {
-    FARANDOLE_TRY_ASSIGN(elastic->workers_max, whole_number("--max-workers", *workers_max_,
-                                                            elastic->workers_min, kWorkersMax));
+    FARANDOLE_TRY_ASSIGN(
+        elastic->workers_max,
+        parse_whole_number("--max-workers", *workers_max_, elastic->workers_min, kWorkersMax));
   }
   if (reset_limit_) {
-    FARANDOLE_TRY_ASSIGN(elastic->resets_max, whole_number("--reset-limit", *reset_limit_, 0,
-                                                           std::numeric_limits<int>::max()));
+    FARANDOLE_TRY_ASSIGN(elastic->resets_max, parse_whole_number("--reset-limit", *reset_limit_, 0,
+                                                                 std::numeric_limits<int>::max()));
   }
   if (cooldown_) FARANDOLE_TRY(read_cooldown(*elastic));
   if (timeout_) {
     FARANDOLE_TRY_ASSIGN(const int seconds,
-                         whole_number("--elastic-timeout", *timeout_, 1, kSecondsMax));
+                         parse_whole_number("--elastic-timeout", *timeout_, 1, kSecondsMax));
     elastic->shortage_max = std::chrono::seconds(seconds);
   }
   return elastic;

@@ -29,12 +29,12 @@ class ElasticFlags {
   // is not given. Errors: kFixCall.
   Result<DiscoveryPlan> discovery(std::optional<int> workers,
                                   const Membership::Options& elastic) const;
-  // Whether a flag is for the driver only, which then does not pass the flag on to the hosts.
+  // Whether only the driver uses a flag. The driver does not pass such a flag on to the hosts.
   static bool is_for_driver(std::string_view flag) {
     return flag == "--host-discovery-script" || flag == "--slots-per-host";
   }
   // Call it after parsing. `workers` is the number of workers at the start of the job, or the
-  // largest possible number if the start is not known yet. The result is empty if the job is not
+  // largest possible number if that number is not known yet. The result is empty if the job is not
   // elastic. Errors: kFixCall.
   Result<std::optional<Membership::Options>> options(int workers,
                                                      const FrameworkFlags& frameworks) const;

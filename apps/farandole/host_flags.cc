@@ -55,7 +55,7 @@ Result<SshOptions> HostFlags::ssh_options() const {
   SshOptions options{.identity_file = ssh_identity_file_.value_or(""),
                      .accepts_new_hosts = ssh_accept_new_hosts_};
   if (ssh_port_) {
-    FARANDOLE_TRY_ASSIGN(options.port, whole_number("--ssh-port", *ssh_port_, 1, kPortMax));
+    FARANDOLE_TRY_ASSIGN(options.port, parse_whole_number("--ssh-port", *ssh_port_, 1, kPortMax));
   }
   return options;
 }

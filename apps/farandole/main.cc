@@ -107,7 +107,8 @@ int list_hosts(const farandole::DriverPlan& plan) {
   return exit_code_after_flush(0);
 }
 
-int run(const farandole::RunOptions& options, const std::vector<std::string>& after_dashes) {
+int run_job_command(const farandole::RunOptions& options,
+                    const std::vector<std::string>& after_dashes) {
   farandole::RunOptions::Overrides overrides;
   if (options.only_lists_hosts() && !options.names_hosts())
     return report_run_error("--list-hosts needs the hosts: give -H HOSTS or --hostfile FILE");
@@ -118,10 +119,10 @@ int run(const farandole::RunOptions& options, const std::vector<std::string>& af
     plan->program = farandole::path_of_program();
     plan->version = FARANDOLE_VERSION;
     if (plan->discovery) return farandole::run_driver(*plan);
-    const auto& first = plan->hosts.front();
-    if (plan->hosts.size() > 1 || !farandole::is_own_host(first))
+    const auto& first_host = plan->hosts.front();
+    if (plan->hosts.size() > 1 || !farandole::is_own_host(first_host))
       return farandole::run_driver(*plan);
-    overrides.workers = first.slots;
+    overrides.workers = first_host.slots;
   }
   auto job = options.job(after_dashes, overrides);
   return job.ok() ? run_on_this_host(*std::move(job)) : report_run_error(job.status().message());
@@ -154,7 +155,7 @@ int run_for_driver() {
   job->has_driver = true;
   job->output.always_has_colors = session->order().has_colors;
   job->output.box_columns = static_cast<int>(session->order().columns);
-  job->secret.descriptor = session->secret();
+  job->secret.descriptor = session->secret_descriptor();
   const auto& relayed = session->order().relayed;
   if (!relayed) return run_on_this_host(*std::move(job));
   return farandole::run_relayed_launcher(*relayed, job->workers, [&](const auto& caller) {
@@ -163,7 +164,7 @@ int run_for_driver() {
   });
 }
 
-int doctor(const farandole::DoctorHosts& hosts, bool as_json) {
+int run_doctor_command(const farandole::DoctorHosts& hosts, bool as_json) {
   const auto report_doctor_error = [](const farandole::Status& why) {
     return report_usage_error("farandole doctor", why.message(), "farandole doctor --help");
   };
@@ -174,7 +175,8 @@ int doctor(const farandole::DoctorHosts& hosts, bool as_json) {
   return code.ok() ? exit_code_after_flush(*code) : report_doctor_error(code.status());
 }
 
-int bench(const farandole::BenchOptions& options, const std::vector<std::string>& words) {
+int run_bench_command(const farandole::BenchOptions& options,
+                      const std::vector<std::string>& words) {
   const auto report_bench_error = [](const farandole::Status& why) {
     return report_usage_error("farandole bench", why.message(), "farandole bench --help");
   };
@@ -218,8 +220,8 @@ std::string shortened_error(const CLI::ParseError& error) {
   return text;
 }
 
-int print_knobs(bool markdown) {
-  const auto table = markdown ? farandole::knob_table_markdown() : farandole::knob_table_text();
+int print_knobs(bool as_markdown) {
+  const auto table = as_markdown ? farandole::knob_table_markdown() : farandole::knob_table_text();
   std::fputs(table.c_str(), stdout);
   return exit_code_after_flush(0);
 }
@@ -249,9 +251,9 @@ int main(int count, char** arguments) {
   app.footer("\n`farandole run --help` explains how to start, watch and end a job.");
   const farandole::RunOptions run_options(app);
   const farandole::BenchOptions bench_options(app);
-  bool markdown = false;
+  bool as_markdown = false;
   auto* knobs = app.add_subcommand("knobs", "Print all settings, their values and defaults");
-  knobs->add_flag("--markdown", markdown, "As a Markdown table");
+  knobs->add_flag("--markdown", as_markdown, "As a Markdown table");
   knobs->allow_extras(false);
   bool as_json = false;
   auto* doctor_command = app.add_subcommand(
@@ -260,9 +262,9 @@ int main(int count, char** arguments) {
                            "As a JSON list of objects; with -H, as one JSON object");
   doctor_command->allow_extras(false);
   const farandole::DoctorHosts doctor_hosts(*doctor_command);
-  std::string job;
+  std::string job_pid;
   auto* status = app.add_subcommand("status", "Show your jobs on this host, rank by rank");
-  status->add_option("job", job, "The process id of one `farandole run`")->type_name("JOB");
+  status->add_option("job", job_pid, "The process id of one `farandole run`")->type_name("JOB");
   status->add_flag("--json", as_json, "As a JSON list of objects");
   status->footer(farandole::kStatusFooter);
   status->allow_extras(false);
@@ -283,9 +285,9 @@ int main(int count, char** arguments) {
   CommandLine line = split_at_dashes(count, arguments);
   const bool is_run = !line.before_dashes.empty() && line.before_dashes.front() == "run";
   if (is_run) {
-    auto checked = run_options.checked_words(line.before_dashes);
-    if (!checked.ok()) return report_run_error(checked.status().message());
-    line.before_dashes = *std::move(checked);
+    auto parser_words = run_options.checked_words(line.before_dashes);
+    if (!parser_words.ok()) return report_run_error(parser_words.status().message());
+    line.before_dashes = *std::move(parser_words);
   }
   try {
     // The parser expects the arguments in reverse order.
@@ -296,11 +298,11 @@ int main(int count, char** arguments) {
     return is_run ? report_run_error(why)
                   : report_usage_error("farandole", why, "farandole --help");
   }
-  if (run_options.is_chosen()) return run(run_options, line.after_dashes);
-  if (bench_options.is_chosen()) return bench(bench_options, line.before_dashes);
-  if (doctor_command->parsed()) return doctor(doctor_hosts, as_json);
-  if (status->parsed()) return exit_code_after_flush(farandole::run_status(job, as_json));
+  if (run_options.is_chosen()) return run_job_command(run_options, line.after_dashes);
+  if (bench_options.is_chosen()) return run_bench_command(bench_options, line.before_dashes);
+  if (doctor_command->parsed()) return run_doctor_command(doctor_hosts, as_json);
+  if (status->parsed()) return exit_code_after_flush(farandole::run_status(job_pid, as_json));
   if (secret->parsed()) return make_secret(secret_path);
   if (completion->parsed()) return print_completion(app, shell);
-  return knobs->parsed() ? print_knobs(markdown) : report_unknown_command(app.remaining());
+  return knobs->parsed() ? print_knobs(as_markdown) : report_unknown_command(app.remaining());
 }

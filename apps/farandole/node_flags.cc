@@ -31,11 +31,12 @@ NodeFlags::NodeFlags(CLI::App& command)
         ->group("Several hosts")
         ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   };
-  add("--join", "HOST:PORT", words_.join,
+  add("--join", "HOST:PORT", flag_values_.join,
       "Where the nodes of the job meet: an address of the host of node 0, and a free port there");
-  add("--nodes", "N", words_.nodes, "How many nodes the job has: one for each `farandole run`");
-  add("--node", "K", words_.node, "The number of this node, from 0 to N - 1");
-  add("--secret", "FILE", words_.secret,
+  add("--nodes", "N", flag_values_.nodes,
+      "How many nodes the job has: one for each `farandole run`");
+  add("--node", "K", flag_values_.node, "The number of this node, from 0 to N - 1");
+  add("--secret", "FILE", flag_values_.secret,
       "The file with the secret of the job, the same on all hosts; see `farandole secret`");
 }
 
@@ -43,15 +44,17 @@ Result<std::optional<NodeOptions>> NodeFlags::node_options() const {
   if (!names_hosts() && hosts_.has_ssh_flags())
     return Status::fix_call(
         "a flag for ssh was given, but no hosts; name the hosts with -H or --hostfile");
-  const bool is_complete = words_.join && words_.nodes && words_.node;
-  const bool is_one_host = words_.nodes == "1" && !words_.join && !words_.node && !words_.secret;
+  const bool is_complete = flag_values_.join && flag_values_.nodes && flag_values_.node;
+  const bool is_one_host =
+      flag_values_.nodes == "1" && !flag_values_.join && !flag_values_.node && !flag_values_.secret;
   std::optional<SchedulerTask> task;
   if (!is_complete && !is_one_host) {
     FARANDOLE_TRY_ASSIGN(task, scheduler_task());
   }
-  FARANDOLE_TRY_ASSIGN(const CompletedFlagValues completed, complete_node_flags(words_, task));
+  FARANDOLE_TRY_ASSIGN(const CompletedFlagValues completed,
+                       complete_node_flags(flag_values_, task));
   if (!completed.notice.empty()) std::fprintf(stderr, "farandole: %s\n", completed.notice.c_str());
-  return parse_node_options(completed.words);
+  return parse_node_options(completed.flag_values);
 }
 
 bool NodeFlags::scheduler_has_started_us() {
@@ -60,7 +63,7 @@ bool NodeFlags::scheduler_has_started_us() {
 }
 
 Result<std::vector<HostEntry>> NodeFlags::hosts(std::optional<int> workers) const {
-  if (words_.join || words_.nodes || words_.node || words_.secret)
+  if (flag_values_.join || flag_values_.nodes || flag_values_.node || flag_values_.secret)
     return Status::fix_call(
         "-H and --hostfile start all nodes, so leave --join, --nodes, --node and --secret out");
   FARANDOLE_TRY_ASSIGN(const auto task, scheduler_task());

@@ -29,7 +29,7 @@ class NodeFlags {
   Result<std::optional<NodeOptions>> node_options() const;
   // Whether the variables of a scheduler say that it has started this process.
   static bool scheduler_has_started_us();
-  std::string secret_path() const { return words_.secret.value_or(""); }
+  std::string secret_path() const { return flag_values_.secret.value_or(""); }
 
   // Whether a driver starts the nodes: -H or --hostfile was given.
   bool names_hosts() const { return hosts_.names_hosts(); }
@@ -38,12 +38,12 @@ class NodeFlags {
   Result<std::vector<HostEntry>> hosts(std::optional<int> workers) const;
   // Errors: kFixCall.
   Result<SshOptions> ssh_options() const { return hosts_.ssh_options(); }
-  // Whether a flag is for the driver only, which then does not pass the flag on to the hosts.
+  // Whether only the driver uses a flag. The driver does not pass such a flag on to the hosts.
   static bool is_for_driver(std::string_view flag) { return HostFlags::is_host_flag(flag); }
 
  private:
   HostFlags hosts_;
-  NodeFlagValues words_;
+  NodeFlagValues flag_values_;
 };
 
 }  // namespace farandole

@@ -12,8 +12,9 @@ namespace {
 std::optional<int> parse_rank(std::string_view text) {
   int number = 0;
   const char* end = text.data() + text.size();
-  const auto [rest, error] = std::from_chars(text.data(), end, number);
-  return error == std::errc() && rest == end && number >= 0 ? std::optional(number) : std::nullopt;
+  const auto [number_end, error] = std::from_chars(text.data(), end, number);
+  return error == std::errc() && number_end == end && number >= 0 ? std::optional(number)
+                                                                  : std::nullopt;
 }
 
 }  // namespace

@@ -110,17 +110,17 @@ bool is_set_by_launcher(std::string_view name) {
   return false;
 }
 
-// Each worker needs a port. If a driver has started the launchers, that of node 0 needs a port,
-// too.
+// Each worker needs a port. If a driver has started the launchers, the launcher of node 0 needs a
+// port, too.
 Status check_ports(const PortRange& range, int workers, bool launcher_listens) {
   const int ports = range.last - range.first + 1;
-  const int needed = workers + (launcher_listens ? 1 : 0);
-  if (range.first == 0 || ports >= needed) return {};
+  const int ports_needed = workers + (launcher_listens ? 1 : 0);
+  if (range.first == 0 || ports >= ports_needed) return {};
   return Status::fix_call(format_text(
       "FARANDOLE_PORTS (--ports) has {} of the {} ports that the {} of this host need; give a "
       "range such as {}-{}, or a larger one if the program makes groups of its own",
-      ports, needed, launcher_listens ? "launcher and the workers" : "workers", range.first,
-      range.first + needed - 1));
+      ports, ports_needed, launcher_listens ? "launcher and the workers" : "workers", range.first,
+      range.first + ports_needed - 1));
 }
 
 // The channels stay open until this process ends.
@@ -244,7 +244,7 @@ void RunOptions::add_knobs() {
 
 Result<std::vector<std::string>> RunOptions::checked_words(
     const std::vector<std::string>& words) const {
-  std::vector<std::string> checked = {words.front()};
+  std::vector<std::string> parser_words = {words.front()};
   auto word = words.begin() + 1;
   for (; word != words.end() && word->starts_with('-'); ++word) {
     const std::string name = word->substr(0, word->find('='));
@@ -254,15 +254,15 @@ Result<std::vector<std::string>> RunOptions::checked_words(
       return Status::fix_call(format_text("{} is a flag of horovodrun; here, {}", *word, hint));
     const bool takes_value = option != nullptr && option->get_items_expected_max() > 0;
     if (takes_value && *word == name + '=') {
-      checked.insert(checked.end(), {name, ""});
+      parser_words.insert(parser_words.end(), {name, ""});
       continue;
     }
-    checked.push_back(*word);
+    parser_words.push_back(*word);
     // The next word is the value of this flag.
-    if (takes_value && *word == name && word + 1 != words.end()) checked.push_back(*++word);
+    if (takes_value && *word == name && word + 1 != words.end()) parser_words.push_back(*++word);
   }
-  checked.insert(checked.end(), word, words.end());
-  return checked;
+  parser_words.insert(parser_words.end(), word, words.end());
+  return parser_words;
 }
 
 Result<std::vector<std::string>> RunOptions::program(
@@ -300,7 +300,7 @@ Result<OutputOptions> RunOptions::output(int size) const {
 
 Result<RunOptions::Variables> RunOptions::settings() const {
   Variables settings;
-  Knobs checked;
+  Knobs checked_knobs;
   for (const std::string& text : variables_) {
     FARANDOLE_TRY_ASSIGN(const auto setting, parse_variable(text));
     if (const auto flag = flag_that_sets(setting.first, frameworks_); !flag.empty())
@@ -312,7 +312,7 @@ Result<RunOptions::Variables> RunOptions::settings() const {
   for (const KnobRow& row : kKnobs) {
     const auto flag = knob_flags_.find(std::string(row.flag));
     if (flag == knob_flags_.end()) continue;
-    FARANDOLE_TRY(set_knob(checked, row, row.flag, flag->second));
+    FARANDOLE_TRY(set_knob(checked_knobs, row, row.flag, flag->second));
     settings[std::string(row.name)] = flag->second;
   }
   return settings;
@@ -320,7 +320,7 @@ Result<RunOptions::Variables> RunOptions::settings() const {
 
 Result<std::chrono::seconds> RunOptions::grace() const {
   FARANDOLE_TRY_ASSIGN(const int seconds,
-                       whole_number("--grace-time", grace_seconds_, 0, kGraceSecondsMax));
+                       parse_whole_number("--grace-time", grace_seconds_, 0, kGraceSecondsMax));
   return std::chrono::seconds(seconds);
 }
 
@@ -345,8 +345,8 @@ Result<JobOptions> RunOptions::job(const std::vector<std::string>& after_dashes,
     return Status::fix_call("how many workers? Say `-n N`, for example `farandole run -n 2 …`");
   } else {
     const bool may_have_no_workers = overrides.nodes && overrides.nodes->node == 0;
-    FARANDOLE_TRY_ASSIGN(job.workers,
-                         whole_number("-n", workers_, may_have_no_workers ? 0 : 1, kWorkersMax));
+    FARANDOLE_TRY_ASSIGN(
+        job.workers, parse_whole_number("-n", workers_, may_have_no_workers ? 0 : 1, kWorkersMax));
   }
   FARANDOLE_TRY_ASSIGN(job.grace, grace());
   FARANDOLE_TRY_ASSIGN(job.bind_to, parse_bind_to(bind_to_));
@@ -354,12 +354,12 @@ Result<JobOptions> RunOptions::job(const std::vector<std::string>& after_dashes,
   job.nodes = overrides.nodes;
   if (!job.nodes && command_->count("--caller") == 0) {
     FARANDOLE_TRY_ASSIGN(job.nodes, nodes_.node_options());
-    // Under nohup, SIGHUP is ignored, so that the job outlives the shell.
+    // Under nohup, which ignores SIGHUP, the job must outlive the shell.
     job.ends_with_parent =
         job.nodes && NodeFlags::scheduler_has_started_us() && !is_ignored(SIGHUP);
   }
   job.secret.path = nodes_.secret_path();
-  // Only node 0 learns the number of workers of all nodes.
+  // Here, a node does not know yet how many workers the other nodes have.
   const int workers_max = job.nodes ? kWorkersMax : job.workers;
   if (!overrides.nodes) FARANDOLE_TRY(elastic_.check_without_discovery());
   FARANDOLE_TRY_ASSIGN(job.elastic, elastic_.options(workers_max, job.frameworks));
@@ -367,9 +367,9 @@ Result<JobOptions> RunOptions::job(const std::vector<std::string>& after_dashes,
   FARANDOLE_TRY_ASSIGN(job.caller, caller_.descriptors(job.workers));
   FARANDOLE_TRY(open_channels(job));
   FARANDOLE_TRY_ASSIGN(const Variables variables, settings());
-  job.settings = {variables.begin(), variables.end()};
+  job.variables = {variables.begin(), variables.end()};
   FARANDOLE_TRY_ASSIGN(const Knobs knobs, this->knobs(variables));
-  job.stall_warning = stall_warning_of(knobs);
+  job.stall_warning = stall_warning_time(knobs);
   if (job.elastic) job.elastic->notice_after = job.stall_warning;
   job.timeline_path = timeline_path_of(knobs);
   job.timeline_bytes = knobs.timeline_bytes;
@@ -427,7 +427,7 @@ Result<DriverPlan> RunOptions::plan(const std::vector<std::string>& after_dashes
   FARANDOLE_TRY_ASSIGN(plan.order.program, program(after_dashes));
   std::optional<int> workers;
   if (command_->count("-n") > 0) {
-    FARANDOLE_TRY_ASSIGN(workers, whole_number("-n", workers_, 1, kWorkersMax));
+    FARANDOLE_TRY_ASSIGN(workers, parse_whole_number("-n", workers_, 1, kWorkersMax));
   }
   const bool discovers_hosts = elastic_.discovers_hosts();
   if (!discovers_hosts) {
@@ -445,11 +445,12 @@ Result<DriverPlan> RunOptions::plan(const std::vector<std::string>& after_dashes
   // This finds most errors in the other flags before any process is started.
   FARANDOLE_TRY_ASSIGN(plan.grace, grace());
   FARANDOLE_TRY(parse_bind_to(bind_to_).status());
-  FARANDOLE_TRY_ASSIGN(const OutputOptions shown, output(size));
-  plan.output_folder = shown.folder;
+  FARANDOLE_TRY_ASSIGN(const OutputOptions output_options, output(size));
+  plan.output_folder = output_options.folder;
   FARANDOLE_TRY_ASSIGN(const Variables variables, settings());
-  FARANDOLE_TRY_ASSIGN(const Knobs checked, knobs(variables));
-  plan.start_timeout = std::chrono::duration_cast<std::chrono::seconds>(checked.start_timeout);
+  FARANDOLE_TRY_ASSIGN(const Knobs checked_knobs, knobs(variables));
+  plan.start_timeout =
+      std::chrono::duration_cast<std::chrono::seconds>(checked_knobs.start_timeout);
   FARANDOLE_TRY_ASSIGN(plan.order.flags, flags_for_launchers());
   FARANDOLE_TRY_ASSIGN(plan.order.folder, working_folder());
   return plan;

@@ -35,18 +35,19 @@ class RunOptions {
   bool is_chosen() const { return command_->parsed(); }
   // Values that replace those of the command line.
   struct Overrides {
-    std::optional<NodeOptions> nodes{};  // this launcher's node, if a driver has started it
-    std::optional<int> workers{};        // instead of -n
+    // This launcher's node, if a driver has started this launcher.
+    std::optional<NodeOptions> nodes{};
+    std::optional<int> workers{};  // instead of -n
   };
   // Returns the job that the user has asked for. `after_dashes` are the words after a `--`, which
   // the parser has not seen. Errors: kFixCall, with a text for the user.
   Result<JobOptions> job(const std::vector<std::string>& after_dashes,
                          const Overrides& overrides) const;
 
-  // Whether the user has named the hosts of the job. Then a driver starts it: call plan() instead
-  // of job(). Errors: kFixCall, with a text for the user.
+  // Whether the user has named the hosts of the job. Then a driver starts the job: call plan()
+  // instead of job(). Errors: kFixCall, with a text for the user.
   bool names_hosts() const { return nodes_.names_hosts() || elastic_.discovers_hosts(); }
-  // Whether the command only prints the hosts of plan().
+  // Whether the user has asked only for the list of the job's hosts, which plan() returns.
   bool only_lists_hosts() const { return caller_.only_lists_hosts(); }
   Result<DriverPlan> plan(const std::vector<std::string>& after_dashes) const;
 

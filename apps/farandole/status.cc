@@ -49,7 +49,7 @@ OrderedJson as_json_value(const RankStatus& status, std::size_t rank, TimePoint 
   return value;
 }
 
-std::string as_json_text(const std::vector<JobStatus>& jobs) {
+std::string json_text(const std::vector<JobStatus>& jobs) {
   auto list = OrderedJson::array();
   for (const JobStatus& job : jobs) {
     auto ranks = OrderedJson::array();
@@ -68,7 +68,7 @@ std::string as_json_text(const std::vector<JobStatus>& jobs) {
 }
 
 TableStyle style_of_output() {
-  TableStyle style{.colors = wants_colors(STDOUT_FILENO)};
+  TableStyle style{.has_colors = can_show_colors(STDOUT_FILENO)};
   winsize terminal_size{};
   if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &terminal_size) == 0 && terminal_size.ws_col > 0)
     style.columns = terminal_size.ws_col;
@@ -119,7 +119,7 @@ it reads the memory of their launchers, which the kernel allows to the same user
 int run_status(const std::string& job, bool as_json) {
   int wanted_pid = 0;
   if (!job.empty()) {
-    const auto number = whole_number("JOB", job, 1, std::numeric_limits<int>::max());
+    const auto number = parse_whole_number("JOB", job, 1, std::numeric_limits<int>::max());
     if (!number.ok()) {
       print_error(number.status().message() + ", the process id of its `farandole run`");
       return 2;
@@ -127,7 +127,7 @@ int run_status(const std::string& job, bool as_json) {
     wanted_pid = *number;
   }
   JobList list = running_jobs();
-  for (const pid_t pid : list.unreadable)
+  for (const pid_t pid : list.unreadable_launchers)
     print_error(
         format_text("the job of process {} cannot be read; it may be of another version of "
                     "Farandole, whose own `farandole status` can show it",
@@ -135,7 +135,7 @@ int run_status(const std::string& job, bool as_json) {
   if (wanted_pid != 0)
     std::erase_if(list.jobs, [&](const auto& job_status) { return job_status.pid != wanted_pid; });
   if (as_json)
-    std::fputs(as_json_text(list.jobs).c_str(), stdout);
+    std::fputs(json_text(list.jobs).c_str(), stdout);
   else
     std::fputs(as_tables(list.jobs).c_str(), stdout);
   if (!list.jobs.empty()) return 0;

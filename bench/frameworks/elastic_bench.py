@@ -7,11 +7,11 @@ replaced. A gap is the time between two steps of a survivor; the replicas must b
 With `--jax`, the workers train the same MLP with JAX instead. Then the gaps are also compared with
 the first step of a worker, which traces and compiles the program.
 
-torchrun starts all workers again when one is killed. With Gloo (PyTorch 2.13.0), its restarted
-workers often could not connect to each other, so here they train alone. Their gap is a lower bound:
-the time from the last step before the kill to the first step of a new process. The kinds of jobs
-take turns. Run it with `.venv/bin/python bench/frameworks/elastic_bench.py`; it starts the jobs
-itself.
+torchrun starts all workers again when one is killed. With Gloo (PyTorch 2.13.0), the workers that
+torchrun restarted often could not connect to each other. So in this benchmark the workers of
+torchrun train alone, and their gap is a lower bound: the time from the last step before the kill to
+the first step of a new process. The kinds of jobs take turns. Run it with `.venv/bin/python
+bench/frameworks/elastic_bench.py`; it starts the jobs itself.
 """
 
 from __future__ import annotations
@@ -134,14 +134,14 @@ def train_with_jax(kills: int) -> None:
     x = jax.random.normal(keys[0], (16, 784))
     step = hvd.elastic.Step(state)
     while step.ready() and (state.kills < kills or state.complete_steps < STEPS_BETWEEN_KILLS):
-        before = time.monotonic()
+        step_begin = time.monotonic()
         ends = False
         with step:
             state.params, state.opt_state = jax.block_until_ready(
                 update(state.params, state.opt_state, x)
             )
             if is_first:
-                print(f"gap first {1000 * (time.monotonic() - before):.1f}", flush=True)
+                print(f"gap first {1000 * (time.monotonic() - step_begin):.1f}", flush=True)
             is_first = False
             gaps.step_is_done(hvd.size())
             state.complete_steps += hvd.size() == WORKERS
@@ -170,16 +170,16 @@ def train_with_torchrun() -> None:
 
 
 def output_of(words: list[str], end: str) -> str:
-    done = subprocess.run(
+    process = subprocess.run(
         words,
         check=False,
         text=True,
         capture_output=True,
         env=os.environ | {"OMP_NUM_THREADS": "1"},
     )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.count(end) == WORKERS, done.stdout
-    return done.stdout
+    assert process.returncode == 0, process.stdout + process.stderr
+    assert process.stdout.count(end) == WORKERS, process.stdout
+    return process.stdout
 
 
 def measure_farandole(kills: int, worker: str) -> dict[str, list[float]]:
@@ -198,9 +198,9 @@ def measure_torchrun() -> float:
         words = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--log-dir", folder]
         words += ["--nproc-per-node", str(WORKERS), "--max-restarts", "1"]
         text = output_of([*words, __file__, "--worker", "torchrun"], "finished")
-    before = max(float(seconds) for seconds in re.findall(r"before ([\d.]+)", text))
-    after = [float(seconds) for seconds in re.findall(r"after ([\d.]+)", text)]
-    return 1000 * (after[0] - before)
+    last_step_before = max(float(seconds) for seconds in re.findall(r"before ([\d.]+)", text))
+    steps_after = [float(seconds) for seconds in re.findall(r"after ([\d.]+)", text)]
+    return 1000 * (steps_after[0] - last_step_before)
 
 
 def row(name: str, values: list[float]) -> str:
@@ -228,9 +228,9 @@ def main() -> None:
     print(row("Farandole, a worker joins", gaps["joined"]))
     if arguments.jax:
         print(row("the first step of a worker", gaps["first"]))
-        first = statistics.median(gaps["first"])
+        first_step_ms = statistics.median(gaps["first"])
         for kind in ("killed", "joined"):
-            print(f"{kind}: {statistics.median(gaps[kind]) / first:.2f} of the first step")
+            print(f"{kind}: {statistics.median(gaps[kind]) / first_step_ms:.2f} of the first step")
     else:
         print(row("torchrun, a worker is killed (see --help)", restarts))
     return None

@@ -4,8 +4,9 @@ stopped worker.
 
 Four workers train an MLP with PyTorch, in steps of 100 ms that each end with a commit. In each
 round, the same job runs without kills, with one random worker killed (SIGKILL) per 60 s, and with
-one per 15 s. The efficiency is (good steps per second) x (mean members), relative to the job
-without kills. A step is good if the state at the end contains it. A repeated step counts once.
+one per 15 s. The efficiency of a job is its good steps per second times its mean number of members,
+divided by the same product of the job without kills. A step is good if the state at the end
+contains it. A repeated step counts once.
 
 Then one random worker after another is stopped (SIGSTOP). Two times are measured from each stop:
 until `farandole run` reports the stopped worker, and until the next good step. The second time
@@ -54,7 +55,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def train(end: Path) -> None:
-    """Train until the file exists."""
+    """Train until the file `end` exists."""
     torch.manual_seed(0)
     layers = (torch.nn.Linear(784, 256), torch.nn.ReLU(), torch.nn.Linear(256, 10))
     model = torch.nn.Sequential(*layers)
@@ -122,22 +123,22 @@ class Job:
         for line in self.process.stdout:
             self.line_times.append((time.monotonic(), line))
             self.text += line
-            if found := STEP.search(line):
-                step = Step(int(found[2]), int(found[3]), float(found[4]))
-                known = self.steps.get(int(found[1]))
-                if known is None or known.epoch < step.epoch:
-                    self.steps[int(found[1])] = step
+            if match := STEP.search(line):
+                step = Step(int(match[2]), int(match[3]), float(match[4]))
+                known_step = self.steps.get(int(match[1]))
+                if known_step is None or known_step.epoch < step.epoch:
+                    self.steps[int(match[1])] = step
 
     def wait_for(self, condition: Callable[[], bool]) -> None:
-        limit = time.monotonic() + NOTICE_SECONDS_MAX
+        deadline = time.monotonic() + NOTICE_SECONDS_MAX
         while not condition():
-            assert time.monotonic() < limit and self.reader.is_alive(), self.text
+            assert time.monotonic() < deadline and self.reader.is_alive(), self.text
             time.sleep(0.005)
 
     def members(self) -> int:
         """Return how many members the last step had."""
-        last = max(self.steps, default=0)
-        return self.steps[last].members if last else 0
+        last_step = max(self.steps, default=0)
+        return self.steps[last_step].members if last_step else 0
 
     def signal_random_member(self, number: int, random_source: random.Random) -> None:
         """Send a signal to a random member."""
@@ -181,19 +182,19 @@ def measure_stops(
     folder: str, count: int, random_source: random.Random
 ) -> tuple[list[float], list[float]]:
     """Return the seconds from each stop to its report, and to the next good step."""
-    reported, resolved = [], []
+    report_times, next_step_times = [], []
     job = Job(folder)
     for _ in range(count):
         job.wait_for(lambda: job.members() == WORKERS)
         time.sleep(random_source.uniform(1, 2))
-        stopped = time.monotonic()
+        stop_time = time.monotonic()
         job.signal_random_member(signal.SIGSTOP, random_source)
 
-        def report_time(since: float = stopped) -> float | None:
-            found = (t for t, line in job.line_times if t > since and "(SIGSTOP)" in line)
-            return next(found, None)
+        def report_time(since: float = stop_time) -> float | None:
+            times = (t for t, line in job.line_times if t > since and "(SIGSTOP)" in line)
+            return next(times, None)
 
-        def next_step(since: float = stopped) -> float | None:
+        def next_step(since: float = stop_time) -> float | None:
             # The other workers may still have finished the step in which the worker was stopped.
             return min(
                 (s.time for s in job.steps.values() if s.time > since + 2 * STEP_SECONDS),
@@ -201,16 +202,16 @@ def measure_stops(
             )
 
         job.wait_for(lambda: report_time() is not None and next_step() is not None)
-        reported.append((report_time() or 0) - stopped)
-        resolved.append((next_step() or 0) - stopped)
+        report_times.append((report_time() or 0) - stop_time)
+        next_step_times.append((next_step() or 0) - stop_time)
     job.wait_for(lambda: job.members() == WORKERS)
     job.end()
-    return reported, resolved
+    return report_times, next_step_times
 
 
 def row(name: str, values: list[float], format_of_values: str) -> str:
-    shown = (format(value, format_of_values) for value in (statistics.median(values), *values))
-    median, *each = shown
+    texts = (format(value, format_of_values) for value in (statistics.median(values), *values))
+    median, *each = texts
     return f"{name:<44} {median:>8}   {' '.join(each)}"
 
 
@@ -225,7 +226,7 @@ def main() -> None:
         for _ in range(arguments.rounds):
             for period in KILL_PERIODS_S:
                 rates[period].append(measure_rate(folder, period, arguments.seconds, random_source))
-        reported, resolved = measure_stops(folder, arguments.stops, random_source)
+        report_times, next_step_times = measure_stops(folder, arguments.stops, random_source)
     print(f"{'':<44} {'median':>8}   each round or stop")
     for period in KILL_PERIODS_S:
         name = f"one kill per {period} s" if period else "no kill"
@@ -234,8 +235,8 @@ def main() -> None:
         products = zip(rates[period], rates[0], strict=True)
         efficiencies = [r.steps * r.members / (b.steps * b.members) for r, b in products]
         print(row(f"{name}: efficiency", efficiencies, ".1%"))
-    print(row("from SIGSTOP to the report, seconds", reported, ".3f"))
-    print(row("from SIGSTOP to the next good step, seconds", resolved, ".2f"))
+    print(row("from SIGSTOP to the report, seconds", report_times, ".3f"))
+    print(row("from SIGSTOP to the next good step, seconds", next_step_times, ".2f"))
     print(f"load of the machine: {os.getloadavg()[0]:.1f}")
     return None
 

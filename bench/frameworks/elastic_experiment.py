@@ -7,11 +7,11 @@ with each count. A batch has 128 images of all workers together, so a step compu
 number of workers, up to rounding. For each seed, all schedules are run one after another. More
 seeds of the fixed schedule show how much the accuracy varies by chance.
 
-In each run, the script checks that the number of workers was as planned, that they used each image
-once in each epoch, and that they end with the same bits. It repeats one run, which must also end
-with the same bits. The noise is the standard deviation of the accuracies of all runs with a fixed
-number of workers. The script fails if the accuracy of a schedule differs, on average, from that of
-the fixed run of the same seed by more than this noise.
+In each run, the script checks that the number of workers was as planned, that the workers used each
+image once in each epoch, and that all of them end with the same bits. It repeats one run, which
+must end with the same bits as the first time. The noise is the standard deviation of the accuracies
+of all runs with a fixed number of workers. The script fails if the accuracy of a schedule differs,
+on average, from that of the fixed run of the same seed by more than this noise.
 
 Run it with `.venv/bin/python bench/frameworks/elastic_experiment.py`. It starts the jobs itself, on
 this machine, and writes docs/elastic_accuracy.svg.
@@ -150,7 +150,7 @@ def result_of(plan: Plan, plan_file: Path) -> dict[str, Any]:
     words = [str(Path(sys.executable).with_name("farandole")), "run", "-n", str(plan.sizes[0])]
     words += ["--min-workers", "1", "--max-workers", str(max(plan.sizes))]
     words += ["--host-discovery-script", f"cat {hosts}", sys.executable]
-    done = subprocess.run(
+    process = subprocess.run(
         [
             *("timeout", str(RUN_SECONDS_MAX)),
             *words,
@@ -163,8 +163,8 @@ def result_of(plan: Plan, plan_file: Path) -> dict[str, Any]:
         stderr=subprocess.STDOUT,
         env=os.environ | {"OMP_NUM_THREADS": "1"},
     )
-    if done.returncode != 0 or not result.exists():
-        raise SystemExit(f"a job has failed (exit code {done.returncode}):\n{done.stdout}")
+    if process.returncode != 0 or not result.exists():
+        raise SystemExit(f"a job has failed (exit code {process.returncode}):\n{process.stdout}")
     return dict(json.loads(result.read_text()))
 
 
@@ -175,14 +175,14 @@ def run_all(experiment: Experiment, arguments: argparse.Namespace) -> None:
     content = {"machine": machine_facts(), "schedules": experiment.schedules, "runs": runs}
     arguments.json.parent.mkdir(parents=True, exist_ok=True)
     for seed in range(max(arguments.seeds, arguments.fixed_seeds)):
-        for name, done in runs.items():
+        for name, runs_of_schedule in runs.items():
             if seed < (arguments.fixed_seeds if name == FIXED else arguments.seeds):
-                done.append(experiment.run(name, seed))
+                runs_of_schedule.append(experiment.run(name, seed))
                 arguments.json.write_text(json.dumps(content, indent=1, default=vars) + "\n")
-    last = list(runs)[-1]
-    repeated_run = experiment.run(last, 0)
-    if repeated_run.digest != runs[last][0].digest:
-        raise SystemExit(f"{last}, seed 0: a second run has ended with other bits")
+    last_schedule = list(runs)[-1]
+    repeated_run = experiment.run(last_schedule, 0)
+    if repeated_run.digest != runs[last_schedule][0].digest:
+        raise SystemExit(f"{last_schedule}, seed 0: a second run has ended with other bits")
     print(
         f"In all {sum(map(len, runs.values()))} runs, each image was used once in each epoch, and"
     )
@@ -214,36 +214,36 @@ class Comparison:
 
 
 def compare(runs: Runs) -> dict[str, Comparison]:
-    fixed = {run.seed: run.accuracy for run in runs[FIXED]}
-    noise = statistics.stdev(fixed.values())
+    fixed_accuracies = {run.seed: run.accuracy for run in runs[FIXED]}
+    noise = statistics.stdev(fixed_accuracies.values())
     return {
         name: Comparison(
-            [run.accuracy for run in done],
-            [run.accuracy - fixed[run.seed] for run in done],
+            [run.accuracy for run in runs_of_schedule],
+            [run.accuracy - fixed_accuracies[run.seed] for run in runs_of_schedule],
             noise,
         )
-        for name, done in runs.items()
+        for name, runs_of_schedule in runs.items()
     }
 
 
 def lines_of(runs: Runs, schedules: Schedules) -> Iterator[str]:
-    compared = compare(runs)
+    comparisons = compare(runs)
     head = ["schedule", "workers", "runs", "mean accuracy", "lowest to highest"]
     table = [[*head, "difference from the fixed run of the same seed", "within noise"]]
-    for name, one in compared.items():
-        cells = [name, ", ".join(map(str, schedules[name])), *one.cells()]
+    for name, comparison in comparisons.items():
+        cells = [name, ", ".join(map(str, schedules[name])), *comparison.cells()]
         table.append([*cells[:-2], "", ""] if name == FIXED else cells)
     yield from aligned(table)
-    noise = 100 * compared[FIXED].noise
+    noise = 100 * comparisons[FIXED].noise
     yield f"The noise, which is the standard deviation of the fixed runs, is {noise:.2f} points."
 
 
 def saved_runs(content: dict[str, Any]) -> Runs:
     """Return the runs in the JSON file."""
     runs: Runs = {}
-    for name, done in content["runs"].items():
-        curves = [{int(step): value for step, value in run["curve"].items()} for run in done]
-        pairs = zip(done, curves, strict=True)
+    for name, rows in content["runs"].items():
+        curves = [{int(step): value for step, value in run["curve"].items()} for run in rows]
+        pairs = zip(rows, curves, strict=True)
         runs[name] = [Run(**{**run, "curve": curve}) for run, curve in pairs]
     return runs
 

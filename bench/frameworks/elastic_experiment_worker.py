@@ -89,13 +89,13 @@ def list_hosts(path: Path, count: int) -> None:
 
 
 def wait_for_members(state: hvd.elastic.TorchState, plan: Plan) -> None:
-    """Return if there are as many workers as the plan wants. Otherwise, cause a change of the
-    members, which raises an exception that hvd.elastic.run handles."""
-    wanted = plan.size_at(state.step)
-    if hvd.size() == wanted:
+    """Return at once if there are as many workers as the plan wants. Otherwise, cause a change of
+    the members, which raises an exception that hvd.elastic.run handles."""
+    wanted_size = plan.size_at(state.step)
+    if hvd.size() == wanted_size:
         return
     if hvd.rank() == 0:
-        list_hosts(Path(plan.hosts), wanted)
+        list_hosts(Path(plan.hosts), wanted_size)
     while True:
         state.check_host_updates()
         time.sleep(PAUSE_S)
@@ -103,30 +103,32 @@ def wait_for_members(state: hvd.elastic.TorchState, plan: Plan) -> None:
 
 def train_step(state: hvd.elastic.TorchState, plan: Plan, data: Data) -> None:
     images, classes = data["images"], data["classes"]
-    epoch, place = divmod(state.step * plan.batch_images, len(images))
+    epoch, position = divmod(state.step * plan.batch_images, len(images))
     source = torch.Generator().manual_seed(1000 * plan.seed + epoch)
-    batch = torch.randperm(len(images), generator=source)[place : place + plan.batch_images]
-    own = batch[hvd.rank() :: hvd.size()]
+    batch = torch.randperm(len(images), generator=source)[position : position + plan.batch_images]
+    own_indices = batch[hvd.rank() :: hvd.size()]
     for group in state.optimizer.param_groups:
         group["lr"] = learning_rate(state.step, plan.steps)
     state.optimizer.zero_grad()
     # The parts of the batch may differ in size. The sum of the workers' losses is the mean over the
     # whole batch.
-    loss = cross_entropy(state.model(images[own]), classes[own], reduction="sum") / len(batch)
+    loss = cross_entropy(
+        state.model(images[own_indices]), classes[own_indices], reduction="sum"
+    ) / len(batch)
     loss.backward()
     state.optimizer.step()
-    state.uses += torch.bincount(hvd.allgather(own), minlength=len(images))
+    state.uses += torch.bincount(hvd.allgather(own_indices), minlength=len(images))
     state.sizes.append(hvd.size())
     state.step += 1
-    if place + len(batch) == len(images):
+    if position + len(batch) == len(images):
         check_uses(state, epoch)
 
 
 def check_uses(state: hvd.elastic.TorchState, epoch: int) -> None:
     """Check that the workers have used each image once in the epoch."""
     if not (state.uses == 1).all():
-        wrong = int((state.uses != 1).sum())
-        sys.exit(f"{wrong} images of epoch {epoch + 1} were not used exactly once")
+        wrong_count = int((state.uses != 1).sum())
+        sys.exit(f"{wrong_count} images of epoch {epoch + 1} were not used exactly once")
     state.uses.zero_()
     state.epochs_checked += 1
 
@@ -136,8 +138,8 @@ def accuracy(model: nn.Module, data: Data, count: int) -> float:
     """Return the accuracy on the first images of the test data; each worker takes a part."""
     images, classes = data["test_images"][:count], data["test_classes"][:count]
     correct = torch.tensor(0)
-    for own in torch.arange(hvd.rank(), len(images), hvd.size()).split(500):
-        correct += (model(images[own]).argmax(1) == classes[own]).sum()
+    for own_indices in torch.arange(hvd.rank(), len(images), hvd.size()).split(500):
+        correct += (model(images[own_indices]).argmax(1) == classes[own_indices]).sum()
     return hvd.allreduce(correct, op=hvd.Sum).item() / len(images)
 
 
@@ -145,11 +147,15 @@ def digest_of_replicas(state: hvd.elastic.TorchState) -> str:
     """Check that all workers have the same bits of the model and of the optimizer's state."""
     digest = hashlib.sha256()
     optimizer_state = state.optimizer.state_dict()["state"]
-    moments = [tensor for one in optimizer_state.values() for tensor in one.values()]
+    moments = [
+        tensor
+        for parameter_state in optimizer_state.values()
+        for tensor in parameter_state.values()
+    ]
     for tensor in (*state.model.state_dict().values(), *moments):
         digest.update(tensor.detach().contiguous().numpy().tobytes())
-    own = torch.frombuffer(bytearray(digest.digest()), dtype=torch.uint8)
-    if not (hvd.allgather(own[None]) == own).all():
+    own_digest = torch.frombuffer(bytearray(digest.digest()), dtype=torch.uint8)
+    if not (hvd.allgather(own_digest[None]) == own_digest).all():
         sys.exit("the replicas differ")
     return digest.hexdigest()[:16]
 

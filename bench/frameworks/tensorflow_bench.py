@@ -117,7 +117,12 @@ def latency_ways() -> dict[str, Callable[[int], Any]]:
 
     x = tf.range(16.0) + hvd.rank()
     source, target = x.numpy().copy(), x.numpy().copy()
-    fixed = {"group": 0, "reduce_op": int(hvd.Sum), "prescale": ONE_BITS, "postscale": ONE_BITS}
+    common_arguments = {
+        "group": 0,
+        "reduce_op": int(hvd.Sum),
+        "prescale": ONE_BITS,
+        "postscale": ONE_BITS,
+    }
     allreduce = ops._FUNCTIONS["allreduce"]
 
     def engine(count: int) -> Any:
@@ -130,7 +135,9 @@ def latency_ways() -> dict[str, Callable[[int], Any]]:
 
     def operation(count: int) -> Any:
         for _ in range(count):
-            (result,) = allreduce(tensors=[x], names=["latency"], job=0, wait_ms=100, **fixed)
+            (result,) = allreduce(
+                tensors=[x], names=["latency"], job=0, wait_ms=100, **common_arguments
+            )
         return result.numpy()
 
     def function(count: int) -> Any:
@@ -169,10 +176,10 @@ def measure_latency(options: argparse.Namespace) -> None:
         for name, run in ways.items():
             hvd.barrier()
             begin = time.perf_counter()
-            found = run(options.calls)
+            result = run(options.calls)
             seconds = time.perf_counter() - begin
-            wanted = [RANKS * i + sum(range(RANKS)) for i in range(16)]
-            assert found.tolist() == wanted, name
+            expected = [RANKS * i + sum(range(RANKS)) for i in range(16)]
+            assert result.tolist() == expected, name
             if number > 0:  # the first round warms up
                 rounds[name].append(seconds / options.calls * 1e6)
     if hvd.rank() == 0:

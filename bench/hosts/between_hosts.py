@@ -3,10 +3,10 @@
 
 Run `.venv/bin/python bench/hosts/between_hosts.py` as root, after `./dev test python` has installed
 the package. The hosts are network namespaces of this machine, and its cores are divided among
-them. In each round, all ways run in turn, and every result is checked. Plain TCP moves the bytes
-that any allreduce must move between hosts, and computes nothing. Open MPI takes part if
-openmpi-bin and libopenmpi-dev are installed. The results are the medians of the ratios within a
-round, with their 95 % intervals.
+them. In each round, all ways to run the allreduce take turns, and every result is checked. Plain
+TCP moves the bytes that any allreduce must move between hosts, and computes nothing. Open MPI takes
+part if openmpi-bin and libopenmpi-dev are installed. The results are the medians of the ratios
+within a round, with their 95 % intervals.
 """
 
 from __future__ import annotations

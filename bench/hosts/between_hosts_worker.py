@@ -1,6 +1,6 @@
 """One rank of between_hosts.py: it runs an allreduce of each size in each way, in rounds.
 
-All ways take turns, so that a short load on the machine affects all of them. Each call is timed,
+All ways take turns, so that a short load on the machine affects each of them. Each call is timed,
 and its result checked. Rank 0 appends a line of JSON to the given file after each round. When it is
 Open MPI's turn, rank 0 runs mpirun, and the other ranks sleep in a barrier.
 """
@@ -115,16 +115,16 @@ def measure_open_mpi(command: list[str], sizes: list[int]) -> dict[int, float]:
     times: dict[int, float] = {}
     if hvd.rank() == 0:
         words = [str(word) for size in sizes for word in (size, calls_of(size))]
-        ended = subprocess.run(
+        process = subprocess.run(
             [*command, *words],
             check=False,
             capture_output=True,
             text=True,
             timeout=MPIRUN_SECONDS_MAX,
         )
-        if ended.returncode != 0:
-            raise SystemExit(f"mpirun ended with exit code {ended.returncode}: {ended.stderr}")
-        times = {int(size): seconds for size, seconds in json.loads(ended.stdout).items()}
+        if process.returncode != 0:
+            raise SystemExit(f"mpirun ended with exit code {process.returncode}: {process.stderr}")
+        times = {int(size): seconds for size, seconds in json.loads(process.stdout).items()}
     hvd.barrier()
     return times
 

@@ -1,9 +1,10 @@
 """A server to which strangers connect instead of a job: `decoy.py ADDRESS PORTS`.
 
 It handles connections as a job does. It keeps 64 connections for each port, and closes the oldest
-connection if there are more. It also closes a connection that sends more than one byte at once. A
-comparison with the decoy shows how much strangers cost a job only because they use the same cores.
-It prints its endpoints.
+connection if there are more. It also closes a connection that sends more than one byte at once.
+While strangers connect to this server, they slow down a job only because they use the same cores.
+So a measurement with this server shows how large that part of the cost is. The server prints its
+endpoints.
 """
 
 from __future__ import annotations

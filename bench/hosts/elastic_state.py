@@ -5,8 +5,8 @@ Run `.venv/bin/python bench/hosts/elastic_state.py` as root, after `./dev test p
 the package. The hosts are network namespaces of this machine, whose links are limited. Two workers
 on two hosts have the state, half of which belongs to the optimizer; then workers on other hosts
 join, one after another. The script measures how long a new worker takes to get the model, and to
-get the whole state and save a copy of it. Just before, it measures how long plain TCP takes to send
-the same number of bytes to the same host.
+get the whole state and save a copy of it. Just before each measurement, it measures how long plain
+TCP takes to send the same number of bytes to the same host.
 """
 
 from __future__ import annotations
@@ -58,11 +58,11 @@ def seconds_of_syncs(
 ) -> dict[int, dict[str, float]]:
     """Return how long the new worker waited for the model and the state, by the size of the
     group."""
-    listed = folder / "hosts"
-    listed.write_text("host1\nhost2\n")
+    hosts_file = folder / "hosts"
+    hosts_file.write_text("host1\nhost2\n")
     farandole = str(Path(sys.executable).parent / "farandole")
     words = [farandole, "run", "-i", str(servers.identity), "-n", "2", "--min-workers", "2"]
-    words += ["--host-discovery-script", f"cat {listed}", sys.executable, str(WORKER)]
+    words += ["--host-discovery-script", f"cat {hosts_file}", sys.executable, str(WORKER)]
     words += [str(megabytes), str(WORKERS_AT_START + joiners)]
     job = hosts[0].start(*words, stdout=subprocess.PIPE)
     assert job.stdout is not None
@@ -70,14 +70,16 @@ def seconds_of_syncs(
     for line in job.stdout:
         output += line
         if len(re.findall(r"state .* of 2:", output)) == WORKERS_AT_START:
-            listed.write_text("".join(f"host{1 + n}\n" for n in range(WORKERS_AT_START + joiners)))
+            hosts_file.write_text(
+                "".join(f"host{1 + n}\n" for n in range(WORKERS_AT_START + joiners))
+            )
     if job.wait() != 0 or output.count("equal") != WORKERS_AT_START + joiners:
         raise HostsError(f"the job has failed:\n{output}")
-    found: dict[int, dict[str, float]] = {}
-    for what, rank, size, s in re.findall(r"(\w+) on rank (\d+) of (\d+): ([\d.]+) s", output):
+    seconds_by_size: dict[int, dict[str, float]] = {}
+    for part, rank, size, s in re.findall(r"(\w+) on rank (\d+) of (\d+): ([\d.]+) s", output):
         if int(rank) + 1 == int(size) > WORKERS_AT_START:  # the new worker
-            found.setdefault(int(size), {})[what] = float(s)
-    return found
+            seconds_by_size.setdefault(int(size), {})[part] = float(s)
+    return seconds_by_size
 
 
 def measure(megabytes: int, joiners: int, rate: str) -> int:
@@ -91,8 +93,8 @@ def measure(megabytes: int, joiners: int, rate: str) -> int:
             host.set_rate(rate)
         tcp_time = min(seconds_of_tcp(hosts[1], hosts[-1], count) for _ in range(3))
         print(f"{megabytes} MiB at {rate}: plain TCP takes {tcp_time:.2f} s", flush=True)
-        found = seconds_of_syncs(hosts, servers, Path(folder), megabytes, joiners)
-        for size, seconds in sorted(found.items()):
+        seconds_by_size = seconds_of_syncs(hosts, servers, Path(folder), megabytes, joiners)
+        for size, seconds in sorted(seconds_by_size.items()):
             model, state = seconds["model"], seconds["state"]
             print(
                 f"{size} hosts: the model takes {model:.2f} s ({tcp_time / 2 / model:.0%} of the "
@@ -106,8 +108,10 @@ def main() -> int:
     parser.add_argument("--megabytes", type=int, default=320)
     parser.add_argument("--joiners", type=int, default=2)
     parser.add_argument("--rate", default="1gbit")
-    given = parser.parse_args()
-    return run_in_child_process(lambda: measure(given.megabytes, given.joiners, given.rate))
+    arguments = parser.parse_args()
+    return run_in_child_process(
+        lambda: measure(arguments.megabytes, arguments.joiners, arguments.rate)
+    )
 
 
 if __name__ == "__main__":

@@ -24,8 +24,8 @@ TRIAL_SECONDS_MAX = 60
 # ranks share a core, it must also be told that ranks without work give up their core.
 NOT_BOUND = ("--bind-to", "none")
 SHARED_CORES = ("--mca", "mpi_yield_when_idle", "1")
-# For each setting: the options of mpirun, and whether the program sums in place. HAN, which sums
-# inside each host first, crashes in place in version 4.1
+# For each setting: the options of mpirun, and whether the program sums in place. HAN sums inside
+# each host first. In version 4.1, it crashes if a program sums in place
 # (https://github.com/open-mpi/ompi/pull/11488).
 SETTINGS: dict[str, tuple[tuple[str, ...], str]] = {
     "tuned": ((), "in-place"),
@@ -91,16 +91,16 @@ def write_agent(hosts: Hosts, folder: Path) -> Path:
 def runs_on_all(hosts: Hosts, ranks: int, start: list[str]) -> bool:
     """Return whether the command `start` starts `ranks` programs on each host. If not, print a
     message."""
-    trial = hosts[0].command(*start, "hostname")
-    ended = subprocess.run(
-        trial, capture_output=True, text=True, check=False, timeout=TRIAL_SECONDS_MAX
+    command = hosts[0].command(*start, "hostname")
+    process = subprocess.run(
+        command, capture_output=True, text=True, check=False, timeout=TRIAL_SECONDS_MAX
     )
-    if sorted(Counter(ended.stdout.split()).values()) == [ranks] * len(hosts):
+    if sorted(Counter(process.stdout.split()).values()) == [ranks] * len(hosts):
         return True
     print(
         f"Open MPI is left out, because it did not start {ranks} programs on each of {len(hosts)} "
-        f"hosts, but on these: {ended.stdout.split()}. {ended.stderr[-1000:]}",
-        f"  $ {shlex.join(trial)}",
+        f"hosts, but on these: {process.stdout.split()}. {process.stderr[-1000:]}",
+        f"  $ {shlex.join(command)}",
         sep="\n",
         file=sys.stderr,
     )
@@ -109,12 +109,12 @@ def runs_on_all(hosts: Hosts, ranks: int, start: list[str]) -> bool:
 
 def setting_works(hosts: Hosts, name: str, words: list[str]) -> bool:
     """Return whether a short run of a setting succeeds. If not, print a message."""
-    trial = hosts[0].command(*words, "8", "1", "1048576", "1")
+    command = hosts[0].command(*words, "8", "1", "1048576", "1")
     try:
-        subprocess.run(trial, capture_output=True, check=True, timeout=TRIAL_SECONDS_MAX)
+        subprocess.run(command, capture_output=True, check=True, timeout=TRIAL_SECONDS_MAX)
     except subprocess.SubprocessError as failure:
         errors = (getattr(failure, "stderr", None) or b"").decode(errors="replace")
         print(f"Open MPI, {name}, is left out: {errors[-1000:] or failure}", file=sys.stderr)
-        print(f"  $ {shlex.join(trial)}", file=sys.stderr)
+        print(f"  $ {shlex.join(command)}", file=sys.stderr)
         return False
     return True

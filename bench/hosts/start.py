@@ -23,7 +23,7 @@ sys.path.insert(0, str(ROOT / "tools"))
 from hosts import Host, Hosts, HostsError, run_in_child_process  # noqa: E402
 from progress import say  # noqa: E402
 from ssh_servers import SshServers, reason_if_impossible  # noqa: E402
-from unpacked_packages import overlay_command  # noqa: E402
+from unpacked_packages import overlay_prefix  # noqa: E402
 
 MPIRUN, COMPILER = "mpirun.openmpi", "mpicxx.openmpi"
 BUILD = ROOT / "build/dev"
@@ -94,7 +94,7 @@ def measure(host_count: int, workers: int, rounds: int) -> int:
         for number in range(rounds):
             for way, words in ways.items():
                 times[way].append(
-                    start_time(hosts[0], [*overlay_command("host0", None), *words], ranks)
+                    start_time(hosts[0], [*overlay_prefix("host0", None), *words], ranks)
                 )
             say(f"round {number + 1}: " + ", ".join(f"{w} {t[-1]:.2f} s" for w, t in times.items()))
     print(f"start of {ranks} workers on {host_count} hosts, median of {rounds} rounds")

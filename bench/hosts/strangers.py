@@ -6,8 +6,8 @@ package. The hosts are network namespaces of this machine. A third host has the 
 connections that do not know the job's secret (tools/stranger_traffic.py). The job runs all the
 time. Three kinds of phases take turns, in rounds: without strangers; with strangers that connect to
 another program on their own host (bench/hosts/decoy.py); and with strangers that connect to the
-job. The ratios are those of the phases of one round; the table shows their medians, with their 95 %
-intervals.
+job. Each ratio compares two phases of one round. The table shows the medians of the ratios, with
+their 95 % intervals.
 
 The job and the strangers share the cores of this machine. So the strangers and the other program
 run with a low priority (--nice), and the output shows how much of a core the strangers use. The
@@ -164,9 +164,12 @@ def run(arguments: argparse.Namespace) -> tuple[list[Round], dict[str, Any]]:
         with recording(hosts, folder / "packets"):
             job.start()
         endpoints = [endpoint for host in hosts[:2] for endpoint in listening_endpoints(host)]
-        found = replays(recorded_packets(folder / "packets"), endpoints)
-        write_replays(folder / "replays", found)
-        print(f"The job listens at {len(endpoints)} ports; {len(found)} handshakes were recorded.")
+        recorded_replays = replays(recorded_packets(folder / "packets"), endpoints)
+        write_replays(folder / "replays", recorded_replays)
+        print(
+            f"The job listens at {len(endpoints)} ports; {len(recorded_replays)} handshakes were "
+            "recorded."
+        )
         with decoy(hosts, len(endpoints), arguments.nice) as decoys:
             targets = {"strangers": endpoints, "decoy": decoys}
             attack = Attack(hosts, arguments, targets, folder / "replays")
@@ -214,19 +217,19 @@ def about_strangers(phase: str, reports: list[Report]) -> Iterator[str]:
         return dict(sum((Counter(report[key]) for report in reports), Counter[str]()))
 
     seconds = sum(report["end"] - report["begin"] for report in reports)
-    held = statistics.median(report["held"] for report in reports)
-    connected, messages = total("connected"), total("messages")
-    refused, answers = (
+    held_count = statistics.median(report["held"] for report in reports)
+    connection_counts, message_counts = total("connected"), total("messages")
+    refused_count, answer_bytes = (
         sum(report[key] for report in reports) for key in ("not_connected", "answer_bytes")
     )
     shares = sorted(report["processor_share"] for report in reports)
     yield (
         f"Phases `{phase}`, {seconds:.0f} s: the strangers used {shares[0]:.1%} to "
-        f"{shares[-1]:.1%} of a core. {held:.0f} idle and dribbling connections were open "
-        f"(median), because the other side closes them; {connected['idle']} idle and "
-        f"{connected['dribbling']} dribbling ones were opened in all. Malformed messages: "
-        f"{sum(messages.values())} ({messages}). {refused} attempts to connect failed. "
-        f"Replays got {answers} bytes of first answers."
+        f"{shares[-1]:.1%} of a core. {held_count:.0f} idle and dribbling connections were open "
+        f"(median), because the other side closes them; {connection_counts['idle']} idle and "
+        f"{connection_counts['dribbling']} dribbling ones were opened in all. Malformed messages: "
+        f"{sum(message_counts.values())} ({message_counts}). {refused_count} attempts to connect "
+        f"failed. Replays got {answer_bytes} bytes of first answers."
     )
 
 

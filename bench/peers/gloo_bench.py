@@ -106,12 +106,12 @@ def measure(
     calls = TIGHT_CALLS if options.tight else 1
     if calls > 1 and shape.operation == "allreduce":
         expected = expected * float(shape.ranks) ** (calls - 1)
-    good, counted, begin = True, 0, time.perf_counter()
+    all_right, counted_repetitions, begin = True, 0, time.perf_counter()
     for number in range(WARM_UPS + REPETITIONS_MAX):
-        counted = number - WARM_UPS
-        if counted == 0:
+        counted_repetitions = number - WARM_UPS
+        if counted_repetitions == 0:
             begin = time.perf_counter()
-        if shape.rank == 0 and counted >= REPETITIONS_MIN:
+        if shape.rank == 0 and counted_repetitions >= REPETITIONS_MIN:
             shared_results.times[0, -1] = time.perf_counter() - begin > options.seconds
         shared_results.barrier()
         if shared_results.times[0, -1]:
@@ -124,10 +124,12 @@ def measure(
             shape.call(source, result)
         if options.consume:
             result.sum()
-        shared_results.times[shape.rank, max(counted, 0)] = (time.perf_counter_ns() - start) / calls
-        good &= torch.equal(result, expected)
+        shared_results.times[shape.rank, max(counted_repetitions, 0)] = (
+            time.perf_counter_ns() - start
+        ) / calls
+        all_right &= torch.equal(result, expected)
     shared_results.barrier()
-    return counted, good
+    return counted_repetitions, all_right
 
 
 def result_of(size: int, shape: Shape, times: list[float], options: argparse.Namespace) -> Any:

@@ -22,23 +22,24 @@ namespace farandole {
 // ProcessContext: owns the objects that the engines of one process share. These are the heap of
 // allocate(), the connection to the launcher, the flight record, and the job's secret. The engines
 // may exist one after another or at the same time. Memory that one engine has allocated is also
-// visible to the peers of the other engines, unless one of the engines asks for a smaller heap. The
-// launcher sees the calls of one engine at a time. Each shared object is freed with the last engine
-// or tensor that uses it. Two of them live as long as the context: the secret, because a process
-// can read it only once, and the job's Store, if this process serves that Store. A process that
-// serves the Store waits in the destructor of the context until all formations that have begun are
-// over, a few seconds at most. A forked child may use the context for engines of its own, which get
-// new memory. Either the parent or the child may use the launcher, but not both.
+// visible to the peers of the other engines, unless a later engine asks for a smaller heap and so
+// replaces the heap. The launcher sees the calls of one engine at a time. Each shared object is
+// freed with the last engine or tensor that uses it. Two of them live as long as the context: the
+// secret, because a process can read it only once, and the job's Store, if this process serves that
+// Store. A process that serves the Store waits in the destructor of the context until all
+// formations that have begun are over, a few seconds at most. A forked child may use the context
+// for engines of its own, which get new memory. Either the parent or the child may use the
+// launcher, but not both.
 class ProcessContext;
 std::shared_ptr<ProcessContext> make_process_context();
-// From now on, this process tells the launcher of an elastic job, with each request for a rank,
-// that it has the state of the training. Only such a process gets rank 0. If no such process is
-// left, the job ends.
+// After this call, this process tells the launcher of an elastic job that it has the state of the
+// training. It does so with each request for a rank. Only such a process gets rank 0. If no such
+// process is left, the job ends.
 void set_has_state(ProcessContext& context);
 // If the launcher or the driver of an elastic job is lost, the job must end with its next commit.
-// Returns the reason; empty if the job continues. Ranks may learn of the end at different times, so
-// they must agree on the step. A process that has not ended 9 s later is killed. Waits for such an
-// announcement until the limit is over.
+// Waits for the news of such a loss until the limit is over. Returns the reason, or an empty text
+// if the job continues. Ranks may get the news at different times, so they must agree on the last
+// step. A process that still runs 9 s after the loss is killed.
 std::string announced_end(ProcessContext& context, std::chrono::milliseconds limit = {});
 
 // Waits until the other ranks have left the job, if this process serves the job's Store (see
@@ -51,24 +52,26 @@ Status wait_for_other_ranks(ProcessContext& context, const std::function<bool()>
 // uses has no effect here.
 struct EngineOptions : Knobs {
   // Shared by all engines of the process. Null: a new context. Engines that use the same launcher
-  // at the same time must share a context, because otherwise they would read each other's answers.
+  // at the same time must share a context, because otherwise each could read answers that are for
+  // another engine.
   std::shared_ptr<ProcessContext> context;
   // A text by which the ranks find each other; the same on all ranks. Each engine of a process
   // needs a new text, which no other job on these hosts may use. There are two cases:
   // - `farandole run` has not started the job, so there is no rendezvous_descriptor. The text may
   //   be empty if size is 1. It may also be empty if there is a job_store; then this rank counts as
   //   the only rank of its host. If there is a text and a job_store, the ranks may be on several
-  //   hosts, and the keys in that Store begin with the text, which may have 100 bytes.
+  //   hosts, and the keys in that Store begin with the text, which may have at most 100 bytes.
   // - There is a rendezvous_descriptor. The text is empty for the engine of the whole job. For an
-  //   engine of some of its ranks, the keys in the Stores of the job begin with the text, which may
-  //   have 100 bytes. The ranks may be on several hosts, and count from 0 within this engine.
+  //   engine of some ranks of the job, the keys in the Stores of the job begin with the text, which
+  //   may have at most 100 bytes. The ranks may be on several hosts, and count from 0 within this
+  //   engine.
   std::string rendezvous_id;
   // Whether the engine has only some ranks of a larger job. These ranks count from 0 within this
   // engine. The engine gives no stall warnings, because they would name the wrong ranks.
   bool is_subset_of_job = false;
   // Whether this process serves the Store at job_store, until its process context is destroyed. If
   // `farandole run` has not started the job, exactly one process of the job serves the Store. Other
-  // processes, and later engines of this one, connect to it.
+  // processes, and later engines of this process, connect to that Store.
   bool serves_job_store = false;
   // Groups in addition to the world. Each is an ascending list of ranks; the list of groups is the
   // same on every rank. They get the numbers 1, 2, … in this order. The world is group 0. In an
@@ -80,9 +83,9 @@ struct EngineOptions : Knobs {
   std::function<bool()> interrupted;
 
   // Reads the knobs (see `docs/knobs.md`). If they give neither rank nor size, the function also
-  // reads the variables of other launchers. Pass true if the caller sets topology and rendezvous_id
-  // itself; then the function never reads the variables of other launchers. Errors: kFixCall, with
-  // the variable and its value.
+  // reads the variables of other launchers. If the caller sets topology and rendezvous_id itself,
+  // it passes true; then the function never reads the variables of other launchers. Errors:
+  // kFixCall, with the variable and its value.
   static Result<EngineOptions> from_environment(bool topology_is_known = false);
 };
 
@@ -99,13 +102,14 @@ inline constexpr int kAnyRank = -1;
 // thread that submits, waits or shuts down, or a thread of the engine. The function may run inside
 // submit(), so a caller of submit() must not hold a lock that the function takes.
 //
-// The engine holds no mutex while the function runs, but this rank makes no progress. So the
-// function must not wait for another call, nor for a thread that waits for one. The function may
-// call submit(), poll(), peek(), take() and drop(); the memory of its own call is no longer
-// borrowed. Inside the function, submit() and wait() ignore their limits, and other functions that
-// block return kFixCall. If the program has dropped the handle, the handle is already unknown.
-// Calls that a completion submits have no fixed order relative to the calls of other threads, so
-// they need names. If submit() returns an error, there is no call, and the function never runs.
+// The engine holds no mutex while the function runs, but this rank makes no progress until the
+// function returns. So the function must not wait for another call, nor for a thread that waits for
+// another call. The function may call submit(), poll(), peek(), take() and drop(); the memory of
+// its own call is no longer borrowed. Inside the function, submit() and wait() ignore their limits,
+// and other functions that block return kFixCall. If the program has dropped the handle, the handle
+// is already unknown. Calls that a completion submits have no fixed order relative to the calls of
+// other threads, so they need names. If submit() returns an error, there is no call, and the
+// function never runs.
 struct Completion {
   void (*function)(void* context, Handle handle) noexcept = nullptr;  // null: none
   void* context = nullptr;
@@ -126,11 +130,11 @@ struct Submission {
   // If the name is empty, the engine chooses `<operation>.noname.<index>`. The index is one more
   // than that of the last unnamed call of the operation in the group. The index begins at 0 again
   // when the results of all such calls were taken, so that loops repeat their names. Before each
-  // submit() of an unnamed call, all members must have taken the same number of these results.
-  // Otherwise one name may stand for different calls, which then fail with kFixCall or stall. So
-  // call take() when the program waits for the result. After poll() has returned true, use peek()
-  // instead. Threads that submit at the same time have no common order, so they must name their
-  // calls.
+  // submit() of an unnamed call, all members must have taken the same number of these results. If
+  // they have not, different calls may get the same name, and fail with kFixCall. Or the same call
+  // may get different names on two ranks, and stall. So call take() only where the program waits
+  // for the result. After a poll() that returned true, call peek(). Threads that submit at the same
+  // time have no common order, so they must name their calls.
   std::string name;
   GroupId group = kWorld;
   DType dtype = DType::kUInt8;
@@ -186,7 +190,7 @@ struct Outcome {
 enum class LeaveCause : std::uint8_t {
   kOrderly,    // the program ended, or called shutdown()
   kException,  // an uncaught exception in the program itself
-  kGroupLost,  // an uncaught exception that reports a lost group or follows from it
+  kGroupLost,  // an uncaught exception that reports a lost group, or was caused by one that does
 };
 
 // All functions are thread-safe. Only create(), add_group(), remove_group(), wait(), shutdown(),
@@ -221,10 +225,10 @@ class Engine {
   std::int64_t epoch() const;
   // Whether the launcher of an elastic job wants to change the members. If so, all ranks should
   // shut down after the same step and create the next engine. Ranks may learn of the change at
-  // different times, so they must agree on the step. The call asks the launcher, which takes about
+  // different times, so they must agree on this step. The call asks the launcher, which takes about
   // 20 µs. Returns false in other jobs.
   bool is_change_announced() const;
-  // World ranks of a group, in ascending order, even if the job lacks some of them; empty for an
+  // World ranks of a group in ascending order, including ranks that the job lacks; empty for an
   // unknown group.
   std::vector<int> ranks_of(GroupId group) const;
 
@@ -244,9 +248,9 @@ class Engine {
 
   // Starts a call. Without a limit it never blocks. With a limit it also waits until the call is
   // done or the limit is over. If the engine is idle, the whole call runs on this thread, and no
-  // other thread wakes up. take() returns how the call ended. If the members disagree, or if the
-  // call is invalid on any of them (splits, root, scales, a dtype without this reduction …), its
-  // outcome is kFixCall with the same text on every member.
+  // other thread wakes up. take() returns how the call ended. If the members disagree about the
+  // call, or if the call is invalid on any member (splits, root, scales, a dtype without this
+  // reduction …), its outcome is kFixCall with the same text on every member.
   //
   // Errors: kFixCall (unknown group, not a member, name in use, name or shape out of bounds, an
   // unknown operation, dtype, device or reduction, this rank has joined, after shutdown() …),

@@ -26,7 +26,7 @@ enum class ShapeRule : std::uint8_t { kAll, kAllButFirst, kNone };
 
 // Where the result goes.
 enum class OutputRule : std::uint8_t {
-  kNone,          // there is no tensor
+  kNone,          // the operation has no tensor
   kCallerMemory,  // in memory of the caller, who knows the size of the result
   kEngineMemory,  // in memory of the engine, because the size of the result depends on the other
                   // ranks

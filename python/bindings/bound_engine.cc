@@ -15,8 +15,8 @@ namespace nb = nanobind;
 namespace farandole::python {
 namespace {
 
-// Throws the exception of a signal handler, which Python keeps in this thread while the thread has
-// no GIL.
+// Throws the exception that a signal handler has raised. Python keeps the exception in this thread
+// while the thread does not hold the GIL.
 void raise_if_interrupted() {
   if (PyErr_Occurred() != nullptr) throw nb::python_error();
 }
@@ -43,8 +43,8 @@ BoundEngine::BoundEngine(const BoundContext& context, std::vector<std::vector<in
     options->rendezvous_id += rendezvous_id;
   }
   options->is_subset_of_job = is_subset_of_job;
-  if (is_subset_of_job) {  // the launcher reads and shows only what the engine of the whole job
-                           // does
+  if (is_subset_of_job) {
+    // The launcher reads and shows only what the engine of the whole job does.
     options->flight_record_descriptor = -1;
     options->timeline_path.clear();
   }
@@ -61,16 +61,16 @@ BoundEngine::BoundEngine(const BoundContext& context, std::vector<std::vector<in
   options->groups = groups;
   settings_ = options->same_on_all_ranks();
   options->interrupted = [this] {
-    const nb::gil_scoped_acquire locked;
-    --threads_inside_;  // a signal handler that runs here may call shutdown(), which waits for
-                        // these threads
-    const bool raised = PyErr_Occurred() != nullptr || PyErr_CheckSignals() != 0;
+    const nb::gil_scoped_acquire gil_lock;
+    // A signal handler that runs here may call shutdown(), which waits until no thread is counted.
+    --threads_inside_;
+    const bool has_exception = PyErr_Occurred() != nullptr || PyErr_CheckSignals() != 0;
     ++threads_inside_;
-    return raised;
+    return has_exception;
   };
   Result<std::unique_ptr<Engine>> engine = [&] {
-    const ThreadInsideEngine inside(threads_inside_);
-    const nb::gil_scoped_release released;
+    const ThreadInsideEngine inside_engine(threads_inside_);
+    const nb::gil_scoped_release gil_release;
     return Engine::create(*std::move(options));
   }();
   raise_if_interrupted();
@@ -82,7 +82,7 @@ BoundEngine::BoundEngine(const BoundContext& context, std::vector<std::vector<in
 }
 
 std::shared_ptr<Engine> BoundEngine::engine_for_new_calls() const {
-  if (leaving_) raise_group_lost();
+  if (has_shutdown_begun_) raise_group_lost();
   return engine_for_calls_in_flight();
 }
 
@@ -106,9 +106,9 @@ void BoundEngine::remove_group(GroupId group) {
 }
 
 void BoundEngine::start_timeline(const nb::bytes& path, bool mark_cycles) {
-  const std::string name(path.c_str(), path.size());
+  const std::string file_name(path.c_str(), path.size());
   raise_if_failed(
-      run_in_engine([&](Engine& engine) { return engine.start_timeline(name, mark_cycles); }));
+      run_in_engine([&](Engine& engine) { return engine.start_timeline(file_name, mark_cycles); }));
 }
 
 void BoundEngine::stop_timeline() {
@@ -117,26 +117,27 @@ void BoundEngine::stop_timeline() {
 
 void BoundEngine::shutdown(const std::string& reason, LeaveCause cause,
                            const std::string& traceback) {
-  if (forked_ || !engine_) return;
-  leaving_ = true;
+  if (is_forked_child_ || !engine_) return;
+  has_shutdown_begun_ = true;
   if (is_of_whole_job_) clear_current_engine();
   std::shared_ptr<Engine> engine = engine_;
   do {
-    const nb::gil_scoped_release released;
-    // This fails only if a completion calls it, and Python programs have no completions.
+    const nb::gil_scoped_release gil_release;
+    // Engine::shutdown() fails only if a completion calls it, and Python programs have none.
     (void)engine->shutdown(reason, cause, traceback);
-    while (const int inside = threads_inside_) threads_inside_.wait(inside);
-  } while (threads_inside_ >
-           0);  // another thread may have begun to wait before we had the GIL again
+    while (const int count = threads_inside_) threads_inside_.wait(count);
+    // Another thread may have entered the engine before this thread had the GIL again.
+  } while (threads_inside_ > 0);
   engine_.reset();
-  // The rank that owns the named store waits in this destructor for the other ranks.
-  const nb::gil_scoped_release released;
+  // If this rank serves the Store by which the ranks of a host find each other, the destructor of
+  // the engine waits for these ranks.
+  const nb::gil_scoped_release gil_release;
   engine.reset();
 }
 
 void BoundEngine::abandon_after_fork() {
   if (!engine_) return;
-  forked_ = true;
+  is_forked_child_ = true;
   engine_->abandon_after_fork();
 }
 
@@ -168,12 +169,12 @@ void bind_context(nb::module_& module) {
       .def("wait_for_other_ranks",
            [](BoundContext& self) {
              const auto interrupted = [] {
-               const nb::gil_scoped_acquire locked;
+               const nb::gil_scoped_acquire gil_lock;
                return PyErr_CheckSignals() != 0;
              };
              {
-               const nb::gil_scoped_release released;
-               // An error means that a signal handler has raised an exception.
+               const nb::gil_scoped_release gil_release;
+               // An error means that a signal handler has raised an exception. It is thrown below.
                static_cast<void>(wait_for_other_ranks(*self.context, interrupted));
              }
              raise_if_interrupted();
@@ -181,7 +182,7 @@ void bind_context(nb::module_& module) {
       .def(
           "announced_end",
           [](BoundContext& self, double limit) {
-            const nb::gil_scoped_release released;
+            const nb::gil_scoped_release gil_release;
             return announced_end(*self.context,
                                  std::chrono::milliseconds(static_cast<int>(1000 * limit)));
           },

@@ -28,18 +28,20 @@ struct BoundContext {
 // All methods need the GIL. farandole/lifecycle.py decides which engine the process uses.
 class BoundEngine {
  public:
-  // Connects to the other ranks. Raises the exception of a signal handler, such as
-  // KeyboardInterrupt. `topology` is this rank and the size of a job. The ranks of this job find
-  // each other by `rendezvous_id`. If `topology` is empty, the environment gives rank and size. If
-  // another launcher has started the job, `rendezvous_id` is then appended to the job's own id.
-  // `is_subset_of_job` says that these are only some ranks of a larger job. Then `topology` is
-  // given, and the launcher does not see what this engine does. If `on_one_host`, these ranks find
-  // each other without the launcher; otherwise, they use the Stores of the larger job.
+  // Connects to the other ranks. If a signal handler raises an exception meanwhile, such as
+  // KeyboardInterrupt, the constructor throws it. `topology` is this rank and the size of the job;
+  // the ranks then find each other by `rendezvous_id`. If `topology` is empty, the environment
+  // gives rank and size. In this case, if a launcher other than `farandole run` has started the
+  // job, `rendezvous_id` is appended to the id that the environment gives.
+  //
+  // If `is_subset_of_job`, the engine connects only some ranks of a larger job. `topology` must
+  // then be given, and the launcher does not see what this engine does. If `on_one_host`, these
+  // ranks find each other without the launcher; otherwise, they use the Stores of the larger job.
   BoundEngine(const BoundContext& context, std::vector<std::vector<int>> groups,
               const std::string& rendezvous_id, const std::vector<int>& topology,
               bool is_subset_of_job, bool on_one_host);
 
-  // The engine for new calls; it lives at least as long as the pointer. Raises GroupLostError once
+  // The engine for new calls. The returned pointer keeps it alive. Raises GroupLostError once
   // shutdown() has begun. In a forked child, the engine itself rejects calls.
   std::shared_ptr<Engine> engine_for_new_calls() const;
   // The engine for calls in flight. Raises GroupLostError only when shutdown() is done. Until then,
@@ -54,7 +56,7 @@ class BoundEngine {
   // The next three functions work in every state, even after shutdown().
   const RankTopology& topology() const { return topology_; }
   const std::map<std::string, std::string>& settings() const { return settings_; }
-  bool forked() const { return forked_; }
+  bool forked() const { return is_forked_child_; }
 
   GroupId add_group(const std::vector<int>& ranks);
   void remove_group(GroupId group);
@@ -74,7 +76,7 @@ class BoundEngine {
   // again.
   void release(Handle handle) const;
   // Tells the engine that the program will not release this handle. poll() still says when the
-  // memory is no longer borrowed.
+  // engine no longer uses the memory of the call.
   void drop(Handle handle) const;
 
  private:
@@ -98,19 +100,19 @@ class BoundEngine {
 
   template <class Work>
   auto without_gil(const std::shared_ptr<Engine>& engine, Work work) {
-    const ThreadInsideEngine inside(threads_inside_);
-    const nanobind::gil_scoped_release released;
+    const ThreadInsideEngine inside_engine(threads_inside_);
+    const nanobind::gil_scoped_release gil_release;
     return work(*engine);
   }
 
-  // Owned by this object until shutdown() is done, and by the calls that are running.
+  // Owned by this object until shutdown() is done, and by the methods that are running.
   std::shared_ptr<Engine> engine_;
-  bool leaving_ = false;  // whether shutdown() has begun
+  bool has_shutdown_begun_ = false;
   bool is_of_whole_job_ = false;
   std::atomic<int> threads_inside_ = 0;
   RankTopology topology_;
   std::map<std::string, std::string> settings_;
-  bool forked_ = false;
+  bool is_forked_child_ = false;
 };
 
 void bind_engine(nanobind::module_& module, nanobind::class_<BoundEngine>& engine);

@@ -22,8 +22,8 @@ class CallBatch {
   CallBatch& operator=(const CallBatch&) = delete;
 
   // Submits one call or more. If that fails, finish() gets the error at once. start() waits until
-  // the calls are done, but not longer than `wait_limit`. `engine` must outlive the calls; an
-  // engine outlives its completions.
+  // the calls are done, but not longer than `wait_limit`. `engine` must exist until start()
+  // returns. Later completions can use it, too, because it runs them before it is destroyed.
   static void start(std::unique_ptr<CallBatch> batch, Engine& engine, std::vector<Submission> calls,
                     std::chrono::milliseconds wait_limit = {});
 

@@ -30,7 +30,7 @@ namespace {
 struct Call {
   Submission submission;
   Handle handle = 0;
-  std::optional<Status> collected = std::nullopt;  // the status of the call, after collect()
+  std::optional<Status> collected_status = std::nullopt;  // the status of the call, after collect()
 };
 
 std::string text_of(const nb::str& text) {
@@ -61,7 +61,7 @@ Submission submission_of(Operation operation, const nb::str& name, GroupId group
   submission.dtype = buffer.dtype;
   submission.device = buffer.device;
   submission.shape = buffer.shape;
-  // NOLINTNEXTLINE(performance-no-int-to-ptr): addresses are how Python hands over memory.
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): Python passes memory as addresses.
   submission.input = reinterpret_cast<const void*>(buffer.input);
   submission.output = reinterpret_cast<void*>(buffer.output);  // NOLINT(performance-no-int-to-ptr)
   return submission;
@@ -75,7 +75,8 @@ constexpr bool has_at_most_one_kind_of_argument(const OperationRow& row) {
 static_assert(std::ranges::all_of(kOperations, has_at_most_one_kind_of_argument),
               "bind_operation() passes only one kind of argument");
 
-// Adds the function that makes the calls of an operation. The row says which arguments it has.
+// Adds the function that makes the calls of an operation. The row says which arguments the
+// function has.
 void bind_operation(nb::module_& module, const OperationRow& row) {
   const std::string function(row.name);
   if (row.shape_rule == ShapeRule::kNone)
@@ -114,8 +115,8 @@ void bind_operation(nb::module_& module, const OperationRow& row) {
 }
 
 // Adds the function that sends or receives. `message` is the other rank, the tag and the channel.
-// If the frontend found the call invalid, `call_error` says why. The call of the other rank fails,
-// too, unless it is a send that was already done.
+// If the frontend found the call invalid, `call_error` says why. Then the matching call of the
+// other rank fails, too, unless that call is a send that is already done.
 void bind_message(nb::module_& module, const OperationRow& row) {
   module.def(std::string(row.name).c_str(),
              [&row](const nb::str& name, GroupId group, const BufferView& buffer,
@@ -138,14 +139,14 @@ Call invalid_call(const nb::str& name, GroupId group, const nb::str& call_error)
 }
 
 // How long submit() waits for the call that it has started.
-std::chrono::milliseconds wait_limit_of(bool waits) {
-  return waits ? kSignalCheckInterval : std::chrono::milliseconds{};
+std::chrono::milliseconds wait_limit_of(bool caller_waits) {
+  return caller_waits ? kSignalCheckInterval : std::chrono::milliseconds{};
 }
 
-void submit(BoundEngine& self, Call& call, bool waits) {
+void submit(BoundEngine& self, Call& call, bool caller_waits) {
   // Releases the GIL, because the call may run to its end inside submit().
   const Result<Handle> handle = self.run_in_engine(
-      [&](Engine& engine) { return engine.submit(call.submission, wait_limit_of(waits)); });
+      [&](Engine& engine) { return engine.submit(call.submission, wait_limit_of(caller_waits)); });
   raise_if_failed(handle.status());
   call.handle = *handle;
 }
@@ -160,7 +161,7 @@ void run(BoundEngine& self, Call& call) {
   raise_if_failed(status);
 }
 
-void submit_batch(BoundEngine& self, const nb::list& list, bool waits) {
+void submit_batch(BoundEngine& self, const nb::list& list, bool caller_waits) {
   std::vector<Call*> calls;
   std::vector<Submission> batch;
   calls.reserve(list.size());
@@ -170,12 +171,12 @@ void submit_batch(BoundEngine& self, const nb::list& list, bool waits) {
     batch.push_back(calls.back()->submission);
   }
   const Result<std::vector<Handle>> handles = self.run_in_engine(
-      [&](Engine& engine) { return engine.submit_batch(batch, wait_limit_of(waits)); });
+      [&](Engine& engine) { return engine.submit_batch(batch, wait_limit_of(caller_waits)); });
   raise_if_failed(handles.status());
   for (std::size_t i = 0; i < calls.size(); ++i) calls[i]->handle = (*handles)[i];
 }
 
-// The call keeps its name until release().
+// Returns the outcome of a call, or raises its error. The call keeps its name until release().
 Outcome outcome_of(BoundEngine& self, Handle handle) {
   Outcome outcome = self.engine_for_calls_in_flight()->peek(handle);
   raise_if_failed(outcome.status);
@@ -187,20 +188,21 @@ void check_outcome(BoundEngine& self, Handle handle) { outcome_of(self, handle);
 // Waits until the call is done, and releases it. Several threads may collect the same call, even
 // after an interrupted wait: all get the same outcome.
 void collect(BoundEngine& self, Call& call) {
-  if (!call.collected) self.wait(call.handle);
+  if (!call.collected_status) self.wait(call.handle);
   // Another thread may have collected the call in the meantime. From here on, no other thread can
   // collect it, because this thread has the GIL.
-  if (!call.collected) call.collected = self.engine_for_calls_in_flight()->take(call.handle).status;
-  raise_if_failed(*call.collected);
+  if (!call.collected_status)
+    call.collected_status = self.engine_for_calls_in_flight()->take(call.handle).status;
+  raise_if_failed(*call.collected_status);
 }
 
 // Does what check_outcome() does, and still works after collect().
 void check_call_outcome(BoundEngine& self, const Call& call) {
-  if (!call.collected) return check_outcome(self, call.handle);
-  raise_if_failed(*call.collected);
+  if (!call.collected_status) return check_outcome(self, call.handle);
+  raise_if_failed(*call.collected_status);
 }
 
-// Returns the received rows, and how many rows each member has sent.
+// Returns the rows that this rank has received, and how many of them each member has sent.
 nb::tuple peek_received(BoundEngine& self, Handle handle, const BufferView& buffer) {
   Outcome outcome = outcome_of(self, handle);
   std::vector<std::size_t> shape(buffer.shape.begin(), buffer.shape.end());

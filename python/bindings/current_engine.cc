@@ -11,7 +11,7 @@ namespace {
 std::mutex current_mutex;
 CurrentEngine current;
 std::vector<std::vector<int>> current_groups;
-std::map<std::int64_t, std::int64_t> jobs_of_programs;
+std::map<std::int64_t, std::int64_t> job_by_program;
 
 }  // namespace
 
@@ -38,14 +38,14 @@ void clear_current_engine() {
 
 void set_job_of_program(std::int64_t program, std::int64_t job) {
   const std::lock_guard lock(current_mutex);
-  std::int64_t& recorded_job = jobs_of_programs[program];
+  std::int64_t& recorded_job = job_by_program[program];
   recorded_job = std::max(recorded_job, job);
 }
 
 std::int64_t job_of_program(std::int64_t program) {
   const std::lock_guard lock(current_mutex);
-  const auto found = jobs_of_programs.find(program);
-  return found == jobs_of_programs.end() ? 0 : found->second;
+  const auto entry = job_by_program.find(program);
+  return entry == job_by_program.end() ? 0 : entry->second;
 }
 
 }  // namespace farandole::python

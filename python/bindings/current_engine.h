@@ -15,8 +15,8 @@ struct CurrentEngine {
   // How many jobs this process has joined. A program that was compiled in an earlier job contains
   // the group numbers of that job.
   std::int64_t job_number = 0;
-  // init() has got the same groups in this job and in all later jobs, so the numbers of the groups
-  // are the same in all these jobs.
+  // The first of the jobs since which every init() has got the same groups. From this job on, the
+  // numbers of the groups are the same.
   std::int64_t first_job_with_same_groups = 0;
 };
 

@@ -15,8 +15,8 @@
 
 namespace farandole::python {
 
-// Borrowed memory of this process, C-contiguous. `device` is where the tensor is. If that is not
-// the CPU, the memory is a copy on the host.
+// Borrowed memory of this process, C-contiguous. `device` is where the user's tensor is. If that is
+// not the CPU, the memory is a copy of the tensor on the host.
 struct BufferView {
   DType dtype = DType::kUInt8;
   DeviceType device = DeviceType::kCpu;

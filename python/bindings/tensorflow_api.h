@@ -17,7 +17,7 @@ struct ShapeContext;
 struct ShapeHandle;
 struct TfStatus;
 struct Tensor;
-// The argument of an asynchronous kernel by which it reports that it is done.
+// The argument by which an asynchronous kernel reports that it is done.
 using DoneCallback = void;
 
 using CreateKernel = void* (*)(KernelConstruction*);
@@ -90,27 +90,27 @@ struct Api {
                              int dim_count, std::size_t bytes, TfStatus*) = nullptr;
   Tensor* (*forward_or_allocate)(KernelContext*, const int* candidates, int candidate_count,
                                  int output, const std::int64_t* dims, int dim_count,
-                                 int* forwarded, TfStatus*) = nullptr;
+                                 int* forwarded_input, TfStatus*) = nullptr;
   void (*set_output)(KernelContext*, int index, const Tensor*, TfStatus*) = nullptr;
   void (*fail)(KernelContext*, TfStatus*) = nullptr;
   void (*run_done_callback)(DoneCallback*) = nullptr;
 };
 
-// The functions of the loaded TensorFlow. Null if none is loaded, or if it lacks a function. Call
-// it once, before any other function here and from one thread.
+// Returns the functions of the loaded TensorFlow. Returns null if no TensorFlow is loaded, or if it
+// lacks a function. Call load_api() once, before any other function here and from one thread.
 const Api* load_api();
 
 // The functions, after load_api() has found them.
 const Api& api();
 
-struct DeleteStatus {
+struct StatusDeleter {
   void operator()(TfStatus* status) const { api().delete_status(status); }
 };
-struct DeleteTensor {
+struct TensorDeleter {
   void operator()(Tensor* tensor) const { api().delete_tensor(tensor); }
 };
-using OwnedStatus = std::unique_ptr<TfStatus, DeleteStatus>;
-using OwnedTensor = std::unique_ptr<Tensor, DeleteTensor>;
+using OwnedStatus = std::unique_ptr<TfStatus, StatusDeleter>;
+using OwnedTensor = std::unique_ptr<Tensor, TensorDeleter>;
 
 inline OwnedStatus new_status() { return OwnedStatus(api().new_status()); }
 

@@ -118,9 +118,9 @@ class Attributes {
     api().attribute_texts(construction_, name, begins.data(), lengths.data(), count, storage.data(),
                           storage.size(), status_.get());
     if (record_failure()) return {};
-    std::vector<std::string> found;
-    for (std::size_t i = 0; i < begins.size(); ++i) found.emplace_back(begins[i], lengths[i]);
-    return found;
+    std::vector<std::string> strings;
+    for (std::size_t i = 0; i < begins.size(); ++i) strings.emplace_back(begins[i], lengths[i]);
+    return strings;
   }
 
   void reject(const std::string& text) {
@@ -149,7 +149,7 @@ class Attributes {
 struct Kernel {
   std::vector<std::string> names;
   Submission call_template;  // without name, dtype, shape and memory
-  // The job for which the program was made. 0: any job, because it uses only the world. −N: job N,
+  // The job in which the operation may run. 0: any job, because it uses only the world. −N: job N,
   // and later jobs as long as init() gets the same groups.
   std::int64_t job = 0;
   std::chrono::milliseconds wait_limit{};
@@ -186,8 +186,9 @@ void destroy(void* kernel) { delete static_cast<Kernel*>(kernel); }
 // called.
 class TensorFlowBatch : public CallBatch {
  public:
-  // `done` is only valid until the kernel returns, so this keeps a copy of the function that it
-  // points to. TensorFlow is built with the same C++ library (docs/decisions/0068).
+  // `done` is only valid until the kernel returns, so this object copies the function to which
+  // `done` points. The copy works, because TensorFlow uses the same C++ standard library
+  // (docs/decisions/0068).
   TensorFlowBatch(KernelContext* context, DoneCallback* done)
       : context_(context), done_(*static_cast<std::function<void()>*>(done)) {}
 
@@ -202,23 +203,23 @@ class TensorFlowBatch : public CallBatch {
   }
 
  private:
-  Result<OwnedTensor> input(std::size_t index) {
+  Result<OwnedTensor> read_input(std::size_t index) {
     Tensor* tensor = nullptr;
     api().get_input(context_, static_cast<int>(index), &tensor, status_.get());
-    OwnedTensor owned(tensor);
+    OwnedTensor owned_tensor(tensor);
     if (Status status = status_of(status_.get(), "read an input"); !status.ok()) return status;
-    return owned;
+    return owned_tensor;
   }
 
   // Gives the call memory for a result with the shape of its input. This is the memory of the input
   // itself if nothing else needs the input.
   Status set_same_shape_output(std::size_t index, OwnedTensor tensor, Submission& call) {
     tensor.reset();  // TensorFlow reuses an input only if there is no other reference
-    const int number = static_cast<int>(index);
-    int forwarded = -1;
-    const OwnedTensor output(
-        api().forward_or_allocate(context_, &number, 1, number, call.shape.data(),
-                                  static_cast<int>(call.shape.size()), &forwarded, status_.get()));
+    const int tensor_index = static_cast<int>(index);
+    int forwarded_input = -1;
+    const OwnedTensor output(api().forward_or_allocate(
+        context_, &tensor_index, 1, tensor_index, call.shape.data(),
+        static_cast<int>(call.shape.size()), &forwarded_input, status_.get()));
     if (!output) return status_of(status_.get(), "allocate a result");
     call.output = api().data_of(output.get());
     return {};
@@ -236,13 +237,13 @@ class TensorFlowBatch : public CallBatch {
     int type;
     std::vector<std::int64_t> shape;  // of the input
   };
-  // For results in memory of the engine, one for each call.
+  // One for each call, if the results are in memory of the engine. Otherwise empty.
   std::vector<ReceivedResult> received_results_;
 };
 
 Result<Submission> TensorFlowBatch::call_of(const Kernel& kernel, std::size_t index,
                                             const Engine& engine) {
-  auto tensor = input(index);
+  auto tensor = read_input(index);
   if (!tensor.ok()) return tensor.status();
   const int type = api().type_of(tensor->get());
   const auto dtype = dtype_of(type);
@@ -271,7 +272,7 @@ Status TensorFlowBatch::set_scattered_output(std::size_t index, int type, const 
   auto shape = call.shape;
   const auto ranks = engine.ranks_of(call.group);
   const auto own_position = std::ranges::find(ranks, engine.topology().rank);
-  // If there are no rows, or this rank is not a member, the engine rejects the call.
+  // If the tensor has no dimension, or this rank is not a member, the engine rejects the call.
   if (!shape.empty() && own_position != ranks.end())
     shape[0] = scattered_rows(shape[0], static_cast<int>(ranks.size()),
                               static_cast<int>(std::distance(ranks.begin(), own_position)));
@@ -286,7 +287,7 @@ Status TensorFlowBatch::set_scattered_output(std::size_t index, int type, const 
 }
 
 Status TensorFlowBatch::set_splits(std::size_t index, Submission& call) {
-  auto tensor = input(index);
+  auto tensor = read_input(index);
   if (!tensor.ok()) return tensor.status();
   if (api().dim_count(tensor->get()) != 1)
     return Status::fix_call("splits must be a vector, with the number of rows for each member");
@@ -395,7 +396,7 @@ void infer_same_shapes(ShapeContext* context, TfStatus* status) {
   api().delete_shape(shape);
 }
 
-// farandole/tensorflow/ops.py sets the dimensions of these shapes that are known.
+// farandole/tensorflow/ops.py then sets those dimensions that it knows.
 void infer_unknown_shapes(ShapeContext* context, TfStatus* status) {
   api().set_unknown_shapes(context, status);
 }

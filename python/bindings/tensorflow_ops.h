@@ -1,10 +1,10 @@
 // The glue for TensorFlow: operations of a TensorFlow program that call the engine.
-// farandole/tensorflow/ops.py makes them.
+// farandole/tensorflow/ops.py puts these operations into programs.
 #pragma once
 
 // Registers the operations with the TensorFlow that this process has loaded; a second call does
-// nothing. tensorflow_loader.cc calls it while tf.load_op_library() loads that file. TensorFlow
-// reports failures by raising them from tf.load_op_library().
+// nothing. tensorflow_loader.cc calls this function while tf.load_op_library() loads the library of
+// that file. If the registration fails, tf.load_op_library() raises the error.
 //
 // FarandoleAllreduce, FarandoleBroadcast, FarandoleReducescatter: `tensors` → `results`.
 // FarandoleAllgather: `tensors` → `results`, and `received_rows`, one int64 vector for each tensor.
@@ -14,9 +14,9 @@
 // The tensors of one operation are one batch of the engine. Their dtypes and shapes may differ. The
 // attributes are the fields of a Submission: `names` (one for each tensor; an empty name means that
 // the engine chooses one), `group`, `reduce_op`, `root_rank`, and `prescale` and `postscale`, as
-// the bits of a float64. `job` is job_number() at the time when the program was made, or 0 for any
-// job. `wait_ms` is how long the thread of the operation makes progress itself before it leaves the
-// calls to their completions (docs/decisions/0068).
+// the bits of a float64. `job` says in which jobs the operation may run: see Kernel. `wait_ms` is
+// how long the thread of the operation makes progress itself. Then the thread returns, and the
+// completions of the calls finish the operation (docs/decisions/0068).
 //
 // FarandoleQuery: → `answer`, an int32. It is the number that `what` names (see kQueries), for
 // `group`.

@@ -24,8 +24,8 @@ namespace ffi = xla::ffi;
 namespace farandole::python {
 namespace {
 
-// How long the thread of a program makes progress itself, which saves waking another thread. XLA
-// runs one call after another, so a longer time would hold up only the rest of this program.
+// How long the thread of a program makes progress itself, because waking another thread takes time.
+// XLA runs one call after another, so a longer time would delay only the rest of this program.
 constexpr std::chrono::milliseconds kWaitLimit{1};
 
 std::optional<DType> dtype_of(ffi::DataType type) {
@@ -71,17 +71,17 @@ class XlaBatch : public CallBatch {
 
  private:
   // The results of some operations are in memory of the engine, because the members may send
-  // different numbers of rows. A compiled program expects equal numbers.
+  // different numbers of rows. A compiled program expects equal numbers, so they are checked here.
   Status store_result(std::size_t index, const Outcome& outcome) override {
     if (!outcome.received) return {};
     const ffi::AnyBuffer& result = results_[index];
-    const auto members = static_cast<std::int64_t>(outcome.received_rows.size());
+    const auto member_count = static_cast<std::int64_t>(outcome.received_rows.size());
     for (const std::int64_t rows : outcome.received_rows)
-      if (rows * members != result.dimensions().front())
+      if (rows * member_count != result.dimensions().front())
         return Status::fix_call(
             "a member has sent " + std::to_string(rows) +
             " rows, but the compiled program expects " +
-            std::to_string(result.dimensions().front() / members) +
+            std::to_string(result.dimensions().front() / member_count) +
             ": inside jit, all members must send equally many rows; make the call outside of jit");
     std::memcpy(result.untyped_data(), outcome.received.get(), result.size_bytes());
     return {};
@@ -112,7 +112,7 @@ class Attributes {
   const ffi::Dictionary& dictionary_;
 };
 
-// The arrays without the tokens, which only order the calls.
+// Returns the buffers without the tokens, which only order the calls.
 template <class Buffers>
 std::vector<ffi::AnyBuffer> arrays_of(const Buffers& buffers) {
   std::vector<ffi::AnyBuffer> arrays;

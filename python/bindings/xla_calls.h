@@ -9,10 +9,10 @@ namespace farandole::python {
 // Adds `job_number()`, `set_job_of_program()`, and `xla_call`, a capsule with the handler. The
 // operands of the handler are arrays in host memory, and then a token. Its results are the same
 // number of arrays, and then a token. Each operand is one call of the engine, and the calls of one
-// handler form a batch. The attributes are the fields of a Submission, name (text), operation,
-// group, reduce_op, root_rank (int64), prescale, postscale (float64), and program (int64), the
-// number of the program for set_job_of_program(). The calls of a batch have the names name.0,
-// name.1 …; a single call has the name itself.
+// handler form a batch. The attributes are name (text), operation, group, reduce_op and root_rank
+// (int64), prescale and postscale (float64), as in a Submission, and program (int64), the number of
+// the program for set_job_of_program(). The calls of a batch have the names name.0, name.1 …; a
+// single call has the name itself.
 //
 // The handler runs in a thread of XLA, and waits for its calls for 1 ms at most. It ends with the
 // error ABORTED if a call fails. The text of the error begins with the name of its class, as in

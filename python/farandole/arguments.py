@@ -61,7 +61,7 @@ def positive_whole_number(value: Any) -> int | None:
     return number if number > 0 else None
 
 
-def scale_factor(value: float) -> float:
+def checked_scale_factor(value: float) -> float:
     if isinstance(value, float):
         return value
     try:
@@ -72,7 +72,7 @@ def scale_factor(value: float) -> float:
         ) from None
 
 
-def rank_number(root_rank: int) -> int:
+def checked_rank(root_rank: int) -> int:
     try:
         rank = operator.index(root_rank)
     except TypeError:
@@ -82,7 +82,7 @@ def rank_number(root_rank: int) -> int:
     return rank
 
 
-def split_sizes(splits: Any) -> tuple[int, ...]:
+def checked_splits(splits: Any) -> tuple[int, ...]:
     """Return splits as a tuple of whole numbers; it is empty for None.
 
     `splits` may be a list, or a tensor or array on any device.

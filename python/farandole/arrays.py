@@ -78,7 +78,7 @@ class Arrays(GradientArrays, Protocol):
         on the host is not copied."""
 
     def item_bytes(self, array: Array, /) -> int:
-        """Return the size of one element."""
+        """Return the size of one element in bytes."""
 
     def why_unreadable(self, array: Array, /) -> str:
         """Return why the array's bytes cannot be read, such as "on the device meta". Return "" if

@@ -35,7 +35,7 @@ def start(
     job is used.
     """
     engine = engine or lifecycle.engine()
-    handle = Handle.of(engine, prepared)
+    handle = Handle.for_call(engine, prepared)
     engine.submit(prepared.call, blocking)
     return handle
 
@@ -43,9 +43,9 @@ def start(
 def start_batch(
     batch: Sequence[PreparedCall[Result]], blocking: bool = False, engine: core.Engine | None = None
 ) -> BatchHandle[Result]:
-    """Submit all calls of a batch. If there is an error, submit none of them. See start()."""
+    """Submit all calls of a batch, or none if there is an error. See start() for the arguments."""
     engine = engine or lifecycle.engine()
-    handle = BatchHandle([Handle.of(engine, prepared) for prepared in batch])
+    handle = BatchHandle([Handle.for_call(engine, prepared) for prepared in batch])
     engine.submit_batch([prepared.call for prepared in batch], blocking)
     return handle
 
@@ -62,8 +62,8 @@ def barrier(process_set: Group = global_process_set) -> None:
     run(core.barrier("", arguments.group_number(process_set)), None)
 
 
-# A join() that was interrupted, with its engine. The next join() continues it. Until then, this
-# rank has joined and cannot make other calls.
+# The join() that was interrupted, if any, with its engine. The next join() continues it. Until
+# then, this rank has joined and cannot make other calls.
 _interrupted_joins: list[tuple[core.Engine, core.Call, Handle[int]]] = []
 
 
@@ -90,7 +90,7 @@ def join(device: int = -1) -> int:
         _, call, handle = interrupted_join
     else:
         call = core.join("", arguments.group_number(global_process_set))
-        handle = Handle.of(engine, PreparedCall(call, None, core.Engine.peek_last_joined))
+        handle = Handle.for_call(engine, PreparedCall(call, None, core.Engine.peek_last_joined))
     try:
         if call.handle == 0:
             engine.submit(call, True)
@@ -110,10 +110,10 @@ def poll(handle: Handle[Any] | BatchHandle[Any] | int) -> bool:
     Args:
         handle: The handle that a call with _async has returned, or its number, int(handle).
     """
-    found = handle_of(handle)
-    if found is None:
+    known_handle = handle_of(handle)
+    if known_handle is None:
         raise _not_a_handle_error(handle)
-    return found.poll()
+    return known_handle.poll()
 
 
 @overload
@@ -125,16 +125,16 @@ def synchronize(handle: int) -> Any: ...
 def synchronize(handle: Handle[Any] | BatchHandle[Any] | int) -> Any:
     """Wait for the call and return its result; for a grouped call, a list of results.
 
-    `handle` may also be the number int(handle). The handle then forgets the result: a second call
-    returns None, as in Horovod. A number that belongs to no handle also gives None, because scripts
-    use -1 for "not started".
+    `handle` may also be the number int(handle). The call makes the handle forget the result, so a
+    second call returns None, as in Horovod. A number that belongs to no handle also gives None,
+    because scripts use -1 for "not started".
 
     Raises:
         FarandoleError: The call has failed. The subclass says what the program can do.
     """
-    found = handle_of(handle)
-    if found is not None:
-        return found.take()
+    known_handle = handle_of(handle)
+    if known_handle is not None:
+        return known_handle.take()
     if isinstance(handle, int):
         return None
     raise _not_a_handle_error(handle)

@@ -25,8 +25,8 @@ def equal_on_all_members(text: bytes, name: str, process_set: Group) -> bool:
     name `name`."""
     words = array("q", hashlib.blake2b(text, digest_size=_DIGEST_BYTES).digest())
     count = len(words)
-    # One allreduce finds the largest and the smallest word, because the largest of the complements
-    # is the complement of the smallest word.
+    # One allreduce finds the largest and the smallest word at each index, because the largest of
+    # the complements is the complement of the smallest word.
     maxima = allreduce_max([*words, *(~word for word in words)], name, process_set)
     return all(maxima[i] == ~maxima[count + i] for i in range(count))
 
@@ -115,14 +115,14 @@ def table(rows: Mapping[int, str]) -> str:
     """Return a table with one line for each variant and its ranks. If there are more than
     _ROWS_SHOWN_MAX variants, the last line lists the ranks of all other variants."""
     all_variants = variants(rows)
-    shown, hidden_rows = all_variants[:_ROWS_SHOWN_MAX], all_variants[_ROWS_SHOWN_MAX:]
+    shown, hidden_variants = all_variants[:_ROWS_SHOWN_MAX], all_variants[_ROWS_SHOWN_MAX:]
     labels = [rank_list(ranks) for ranks, _ in shown]
     width = max(map(len, labels))
     lines = [f"  {label:{width}}   {row}" for label, (_, row) in zip(labels, shown, strict=True)]
-    if hidden_rows:
-        hidden_ranks = rank_list(sorted(rank for ranks, _ in hidden_rows for rank in ranks))
-        noun = "variant" if len(hidden_rows) == 1 else "variants"
-        lines.append(f"  and {len(hidden_rows)} more {noun}: {hidden_ranks}")
+    if hidden_variants:
+        hidden_ranks = rank_list(sorted(rank for ranks, _ in hidden_variants for rank in ranks))
+        noun = "variant" if len(hidden_variants) == 1 else "variants"
+        lines.append(f"  and {len(hidden_variants)} more {noun}: {hidden_ranks}")
     return "\n".join(lines)
 
 

@@ -43,7 +43,7 @@ class Call:
     def handle(self) -> int:
         """The number that identifies the call in the engine's methods. It is 0 until submit() sets
         it. submit() does not return it, because the caller would lose a return value if a signal
-        handler raises."""
+        handler raised an exception."""
 
 def allreduce(
     name: str, group: int, buffer: BufferView, op: int, prescale: float, postscale: float, /
@@ -100,11 +100,11 @@ class ProcessContext:
     def __init__(self) -> None: ...
     def announced_end(self, limit: float) -> str: ...
     def set_has_state(self) -> None:
-        """Record that this process has the state of the training. The process tells the launcher of
-        an elastic job this when it asks for its next rank."""
+        """Record that this process has the state of the training. When the process asks the
+        launcher of an elastic job for its next rank, it says so."""
     def wait_for_other_ranks(self) -> None:
         """If this process is rank 0 of a job over several hosts that another launcher has started,
-        wait until the other ranks have left the job. They need rank 0 to form new groups."""
+        wait until the other ranks have left the job. Without rank 0, they could not add groups."""
     def close(self) -> None:
         """Free what the context itself owns. If this process is rank 0 of a job over several hosts
         that another launcher has started, first wait until the other ranks have formed their
@@ -160,14 +160,14 @@ class Engine:
     def allocate(self, bytes: int) -> SharedArray: ...
     def is_shared(self, address: int, bytes: int, /) -> bool:
         """Return whether the other ranks can map this memory, so that calls need no copy of it."""
-    def submit(self, call: Call, waits: bool, /) -> None:
-        """Submit a call. If the caller waits for the call immediately, `waits` is True; the call
-        then runs on this thread if possible. submit() may return before the call is done, so that
+    def submit(self, call: Call, caller_waits: bool, /) -> None:
+        """Submit a call. If `caller_waits`, the caller must wait for the call at once, and the call
+        runs on this thread if possible. submit() may return before the call is done, so that
         Python can handle signals; wait() then continues."""
     def run(self, call: Call, /) -> None:
         """Run a call on this thread until it is done, and release it. Raise its error if it fails.
         If a signal handler raises, the call is still in flight, and its handle is not 0."""
-    def submit_batch(self, calls: list[Call], waits: bool, /) -> None: ...
+    def submit_batch(self, calls: list[Call], caller_waits: bool, /) -> None: ...
     def poll(self, handle: int, /) -> bool: ...
     def wait(self, handle: int, /) -> None: ...
     def drop(self, handle: int, /) -> None: ...

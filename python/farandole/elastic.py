@@ -1,8 +1,8 @@
 """State that survives failures, and the loop that continues from it, for every frontend.
 
 In an elastic job (`farandole run --min-workers`), the remaining members form a new group after a
-failure, and new workers join them later. In a job of fixed size, run_fn() raises the error if a
-member is lost, because no new worker replaces it.
+failure, and new workers join it later. In a job of fixed size, run_fn() raises the error of the
+failure if the process of a member has ended, because no new worker replaces it.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class State:
         get_rank: A function that returns this rank.
     """
 
-    _number = 0  # counts the states with which this process trains, from 1; 0: not used yet
+    _number = 0  # 1 for the first state with which this process trains, then 2 …; 0: not used
     _has_step = False
     _commits = 0  # the number of commits or, with a Step, of finished steps
 
@@ -80,7 +80,7 @@ class State:
 
     def register_end_callbacks(self, callbacks: Iterable[Callable[[], None]]) -> None:
         """Add functions to call, in this order, if the job has to end early because its launcher is
-        lost. They should save the state to a file.
+        lost. These functions should save the state to a file.
 
         All ranks call the functions after the same step, in the same order, so the functions may
         make collective calls such as an allgather. Then the process exits with the code 75. A
@@ -135,7 +135,7 @@ class State:
         if announcements.end:
             self._end_early()
         if announcements.change:
-            # Workers may also leave. `added` makes the ranks send the state again in any case.
+            # `added` makes the ranks send the state again, even if workers only leave.
             updates |= HostUpdateResult.added
         if updates != HostUpdateResult.no_update:
             raise HostsUpdatedInterrupt(skip_sync=updates == HostUpdateResult.removed)
@@ -353,8 +353,8 @@ class Step:
 
     The block suppresses only the errors after which `hvd.elastic.run` calls its function again: a
     FarandoleError other than a CallError. After any other error, ready() raises a MisuseError. A
-    block that ends by `break` or `return` on all ranks counts as a step, but only the next ready()
-    saves it.
+    block that ends by `break` or `return` on all ranks counts as a step, but its state is saved
+    only by the next ready().
 
     A program needs one state, and one Step for all its loops. Any thread can use the Step, but only
     one thread at a time.
@@ -384,7 +384,7 @@ class Step:
         self._state = state
         self._recovery = _Recovery(state, "a Step", reset_job, self._find_cause)
         self._job = 0  # the number of the job in which ready() was called last
-        self._may_begin = self._is_done = self._has_failed = False
+        self._may_step_begin = self._is_step_done = self._has_step_failed = False
         self._fatal_error_name = ""  # the class of an error after which no step may begin
 
     @staticmethod
@@ -417,22 +417,22 @@ class Step:
                 "different states: handle such errors inside the step, on all ranks in the same way"
             )
         with _training_lock_held():
-            self._may_begin = False
-            if self._has_failed:  # the program may have changed the state since __exit__()
+            self._may_step_begin = False
+            if self._has_step_failed:  # the program may have changed the state since __exit__()
                 self._recovery.restore()
             if self._job != core.job_number():  # the program itself has joined another job
                 self._recovery.must_sync = True
             if self._recovery.must_sync:
-                self._is_done = False
-            self._has_failed = False
+                self._is_step_done = False
+            self._has_step_failed = False
             self._recovery.run(self._finish)
-            self._job, self._may_begin = core.job_number(), True
+            self._job, self._may_step_begin = core.job_number(), True
         return True
 
     def _finish(self) -> None:
-        # The flag is cleared first. If this method fails, it runs again, perhaps with new ranks,
-        # which have no finished step.
-        was_done, self._is_done = self._is_done, False
+        # The flag is cleared first. If this method fails, it runs again, perhaps together with new
+        # ranks, which have no finished step.
+        was_done, self._is_step_done = self._is_step_done, False
         if was_done:
             # All ranks must notice a failure before they save the state. A rank may not know of it,
             # because its own calls have succeeded, or because the program has hidden the error.
@@ -444,33 +444,33 @@ class Step:
             except HostsUpdatedInterrupt:
                 self._state.save()
                 self._state._commits += 1
-                # Another rank may get a GroupLostError instead. It then needs the saved state.
+                # A rank that gets a GroupLostError instead returns to an older state: sync again.
                 self._recovery.must_sync = True
                 raise
         self._state.save()
         self._state._commits += was_done
 
     def __enter__(self) -> None:
-        if not self._may_begin:
+        if not self._may_step_begin:
             raise MisuseError(
                 "a step begins without ready(): write `while step.ready() and …:` around "
                 "`with step:`, because a `for` loop would not repeat a failed step"
             )
         _acquire_training_lock()
-        self._may_begin = False
+        self._may_step_begin = False
 
     def __exit__(
         self, error_type: type[BaseException] | None, error: BaseException | None, traceback: object
     ) -> bool:
         _training_lock.release()
         if error is None:
-            self._is_done = True
+            self._is_step_done = True
             return False
         cause = self._find_cause(error) if isinstance(error, Exception) else error
-        if self._recovery.can_continue_after(cause):
+        if self._recovery.prepare_to_continue_after(cause):
             # Restore the state also after a HostsUpdatedInterrupt, because the step is repeated.
             self._recovery.restore()
-            self._has_failed = True
+            self._has_step_failed = True
             return True
         self._fatal_error_name = type(cause).__name__
         if cause is error:
@@ -486,7 +486,7 @@ class _Recovery:
     ) -> None:
         if state._number == 0:
             state._number = next(_state_numbers)
-        self._training = f"state {state._number} ({type(state).__name__}) in {caller_name}"
+        self._training_text = f"state {state._number} ({type(state).__name__}) in {caller_name}"
         self._state, self._reset, self._find_cause = state, reset, find_cause
         self._must_form_job = self._must_adapt_state = False
         self.must_sync = True
@@ -519,7 +519,7 @@ class _Recovery:
 
     def _raise_if_final(self, error: Exception) -> None:
         cause = self._find_cause(error)
-        if self.can_continue_after(cause):
+        if self.prepare_to_continue_after(cause):
             return
         if cause is error:
             raise error
@@ -540,11 +540,11 @@ class _Recovery:
             return  # a program with its own State class may train without init()
         is_first_state = self._began_as_rank_0 or lifecycle.has_state()
         _check_rank_0_has_state(lifecycle.rank() > 0 or is_first_state)
-        _check_same_on_all_ranks(self._training)
+        _check_same_on_all_ranks(self._training_text)
 
-    def can_continue_after(self, error: BaseException) -> bool:
-        """Return whether the training can continue after this error. If it can, this method has
-        restored the state if necessary, and the job must be formed again."""
+    def prepare_to_continue_after(self, error: BaseException) -> bool:
+        """Prepare the training to continue after this error: restore the state if necessary, and
+        let run() form the job again. Return False if the training cannot continue."""
         if isinstance(error, CallError):
             return False  # repeating the call would repeat the program's mistake
         if isinstance(error, FarandoleError):  # the program may also raise one, as with Horovod
@@ -559,9 +559,9 @@ class _Recovery:
         return True
 
     def _show_if_repeated(self, error: FarandoleError) -> None:
-        """Print the 2nd, 4th, 8th ... failure since the last commit or step, because the same
-        failure may repeat endlessly. The launcher reports why workers end, but not other causes,
-        such as a call that gets no memory."""
+        """Print the 2nd, 4th, 8th ... failure since the last commit or step. Otherwise, a failure
+        that repeats endlessly may stay unnoticed: the launcher reports why workers end, but not
+        why calls fail without the end of a worker, such as for lack of memory."""
         if self._commits_before_failure != self._state._commits:
             self._commits_before_failure, self._failures = self._state._commits, 0
         self._failures += 1

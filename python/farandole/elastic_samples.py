@@ -74,6 +74,6 @@ class ElasticSamples:
 
 
 class SamplesHandler(StateDictHandler):
-    """Handle ElasticSamples: all ranks get the epoch and the count of rank 0."""
+    """Handle ElasticSamples: all ranks get rank 0's epoch and its count of processed samples."""
 
     value: ElasticSamples

@@ -70,11 +70,11 @@ _FAILED_CALL_PATTERN = re.compile(
 def error_of_failed_call(text: str) -> FarandoleError | None:
     """Return the error of a call that failed inside a program of a framework. `text` is the text of
     the framework's error. Return None if that error has another cause."""
-    found = _FAILED_CALL_PATTERN.search(text)
-    if found is None:
+    match = _FAILED_CALL_PATTERN.search(text)
+    if match is None:
         return None
     classes = {cls.__name__: cls for cls in (CallError, GroupLostError, FarandoleError)}
-    return classes[found[1]](found[2])
+    return classes[match[1]](match[2])
 
 
 def text_for_other_ranks(error: Exception) -> str:

@@ -179,8 +179,8 @@ class _World(Group):
 
 
 def group_for_ranks(group_type: type[Group], ranks: list[int]) -> Group:
-    """Return this process's group of these ranks, or a new one. Pickles of groups contain the name
-    of this function."""
+    """Return this process's group of these ranks, or a new one. Do not rename this function:
+    pickles of groups contain its name."""
     from farandole import lifecycle  # noqa: PLC0415, it imports this module
 
     return lifecycle.known_group(ranks) or group_type(ranks)

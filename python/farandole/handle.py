@@ -93,13 +93,13 @@ class Handle(_NumberedHandle, Generic[Result]):
 
     # Defaults are attributes of the class, because setting them on each object costs time.
     _prepared: PreparedCall[Result] | None = None  # None after the outcome was taken
-    # Not None after the outcome was taken, while the name is still in use.
-    _unreleased: tuple[core.Engine, int] | None = None
+    # The engine and the number of the call, from taking its outcome until releasing its name.
+    _unreleased_call: tuple[core.Engine, int] | None = None
     _result: Result | None = None
     _error: Exception | None = None
 
     @staticmethod
-    def of(engine: core.Engine, prepared: PreparedCall[Result]) -> Handle[Result]:
+    def for_call(engine: core.Engine, prepared: PreparedCall[Result]) -> Handle[Result]:
         """Return the handle of a call. A constructor would take twice the time."""
         if _dropped_calls:
             release_dropped()
@@ -128,11 +128,10 @@ class Handle(_NumberedHandle, Generic[Result]):
         raises the same again."""
         if self._prepared is not None:
             self._wait_for_outcome()
-        if self._unreleased is not None:
+        if self._unreleased_call is not None:
             self._release()
-        if (
-            _handles_by_number
-        ):  # the caller has the handle itself, so the number is no longer needed
+        # The caller has the handle itself, so the entry for the number is no longer needed.
+        if _handles_by_number:
             _handles_by_number.pop(self, None)
         error = self._error  # read once, because another thread may clear it
         if error is not None:
@@ -140,7 +139,7 @@ class Handle(_NumberedHandle, Generic[Result]):
         return self._result  # type: ignore[return-value]
 
     def take(self) -> Result:
-        """Do what wait() does, but forget the result or the error: a later call returns None."""
+        """Do what wait() does, but forget the result or error: a later take() returns None."""
         prepared = self._prepared
         if prepared is not None and prepared.in_place is not None:
             try:
@@ -178,24 +177,24 @@ class Handle(_NumberedHandle, Generic[Result]):
                 self._result = prepared.finish(engine, number)
             except Exception as error:
                 self._error = _without_traceback(error)
-            self._unreleased = engine, number
+            self._unreleased_call = engine, number
             self._prepared = None  # set last, because from then on other threads use the result
             # A traceback may keep this frame alive. The frame must not keep the call alive.
             prepared = None
 
     def _release(self) -> None:
-        unreleased = self._unreleased  # two threads may release the same call without harm
+        unreleased = self._unreleased_call  # two threads may release the same call without harm
         if unreleased is not None:
             engine, number = unreleased
             engine.release(number)
-            self._unreleased = None
+            self._unreleased_call = None
 
     def __del__(self) -> None:
         prepared = self._prepared
         if prepared is not None:
             engine, number = prepared.engine, prepared.call.handle
-        elif self._unreleased is not None:
-            engine, number = self._unreleased
+        elif self._unreleased_call is not None:
+            engine, number = self._unreleased_call
         else:
             return
         abandon(engine, number, prepared)
@@ -249,7 +248,7 @@ class BatchHandle(_NumberedHandle, Generic[Result]):
         return [handle.wait() for handle in self._handles]
 
     def take(self) -> list[Result]:
-        """Do what wait() does, but forget the outcomes: a later call returns None for each."""
+        """Do what wait() does, but forget the outcomes: a later take() gives None for each call."""
         try:
             results = self.wait()
         except Exception:  # as in Handle.take()

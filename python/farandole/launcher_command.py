@@ -11,7 +11,7 @@ from typing import NoReturn
 from farandole.errors import FarandoleError
 
 # Python ignores these signals, and a program that replaces Python would ignore them, too.
-_IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
+_SIGNALS_IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
 
 
 def launcher_command() -> str:
@@ -23,16 +23,16 @@ def launcher_command() -> str:
     folders = [sysconfig.get_path("scripts")]
     folders.append(sysconfig.get_path("scripts", sysconfig.get_preferred_scheme("user")))
     folders.append(os.environ.get("PATH", os.defpath))
-    found = shutil.which("farandole", path=os.pathsep.join(folders))
-    if found is None:
+    command_path = shutil.which("farandole", path=os.pathsep.join(folders))
+    if command_path is None:
         raise FarandoleError(
             "the command `farandole` is neither in the folder of this Python nor in PATH"
         )
-    return found
+    return command_path
 
 
 def become_launcher(path: str, words: list[str]) -> NoReturn:
     """Execute the command in place of this process. Raise OSError if that is not possible."""
-    for number in _IGNORED_BY_PYTHON:
+    for number in _SIGNALS_IGNORED_BY_PYTHON:
         signal.signal(number, signal.SIG_DFL)
     os.execv(path, words)

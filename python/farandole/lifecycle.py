@@ -27,7 +27,7 @@ class _Process:
     # For each group that was given to the last init(), the objects that stand for this group. They
     # are kept after the job, so that they can be registered again when the job is formed again.
     given_groups: tuple[tuple[Group, ...], ...] = ()
-    joining = False  # True while init() runs
+    is_joining = False  # True while init() runs
     last_epoch_rank_and_size = (0, -1, 0)  # see last_epoch_rank_and_size()
     # The number of jobs that this process has joined. It makes the rendezvous id of each job
     # different, because other launchers (mpirun, torchrun) provide the same variables for all jobs
@@ -37,8 +37,8 @@ class _Process:
     engines_of_some_ranks: tuple[core.Engine, ...] = ()
     # Engines whose shutdown() is running. If the process forks meanwhile, the child also abandons
     # them.
-    leaving: tuple[core.Engine, ...] = ()
-    forked = False  # whether this is a forked child of a member
+    leaving_engines: tuple[core.Engine, ...] = ()
+    is_child_of_member = False  # whether this is a forked child of a member
     is_child = False  # whether this is a forked child of any process
     has_state = False  # see set_has_state()
     # Functions that wait for calls in a framework's own threads. See wait_for_frameworks().
@@ -61,13 +61,13 @@ def has_state() -> bool:
     return _process.has_state
 
 
-def check_has_state(function: str) -> None:
+def check_has_state(function_name: str) -> None:
     """In an elastic job, raise MisuseError if this process has not received the state of the
-    training. All ranks must call `function` together. A worker that joins later would wait in it,
-    while the other ranks wait for this worker to sync the state."""
+    training. All ranks must call the named function together. A worker that joins later would wait
+    in it, while the other ranks wait for this worker to sync the state."""
     if is_elastic() and not _process.has_state:
         raise MisuseError(
-            f"{function} was called before this process got the state of the training: in an "
+            f"{function_name} was called before this process got the state of the training: in an "
             "elastic job, call it at the beginning of the function of hvd.elastic.run, or after "
             "Step.ready(), so that all ranks call it whenever the job is formed again"
         )
@@ -91,10 +91,10 @@ def add_framework_wait(wait: Callable[[], object]) -> None:
 
 
 def wait_for_frameworks() -> None:
-    """Wait until the calls are done that compiled programs of frameworks make in the frameworks'
-    own threads. So on all ranks, these calls come before the next action of this process, such as
-    leaving the job."""
-    if not _process.forked:
+    """Wait for the calls that compiled programs make in a framework's own threads. On all ranks,
+    these calls must come before the next action of this process, such as adding a group or leaving
+    the job."""
+    if not _process.is_child_of_member:
         for wait in _process.framework_waits:
             wait()
 
@@ -115,8 +115,8 @@ def init(
         process_sets: Groups to register, the same on every rank; each gets its `process_set_id`.
             "dynamic", which Horovod needs for add_process_set(), means the same as None. In an
             elastic job, None means the groups that were given to the last init() of this process.
-            A group of an elastic job may contain ranks that the job does not have yet. It can be
-            used when the job has them.
+            A group of an elastic job may contain ranks that the job does not have. It can be used
+            when the job has them.
 
     Raises:
         CallError: `comm` is not all ranks, or `process_sets` is wrong. CallError is also a
@@ -131,14 +131,14 @@ def init(
         print(f"rank {hvd.rank()} of {hvd.size()}")
     """
     _check_not_forked()
-    are_given = process_sets is not None and process_sets != "dynamic"
-    groups = _checked_groups(process_sets if are_given else [])
+    are_groups_given = process_sets is not None and process_sets != "dynamic"
+    groups = _checked_groups(process_sets if are_groups_given else [])
     if _process.engine is not None and _process.engine.is_over:
         shutdown()
     if _process.engine is not None:
         _check_comm_is_world(comm, _process.engine.size)
         _register_again(groups)
-    elif are_given or not is_elastic():
+    elif are_groups_given or not is_elastic():
         _join(tuple((group,) for group in groups), comm=comm)
     else:
         _join(_process.given_groups, comm=comm)
@@ -153,8 +153,8 @@ def rejoin() -> None:
 
 
 def init_with_rendezvous_id(rendezvous_id: str, rank: int, size: int, on_one_host: bool) -> None:
-    """Join a job. All ranks of the job pass this `rendezvous_id`, and no other job uses it. If they
-    are not `on_one_host`, they find each other at FARANDOLE_JOB_STORE."""
+    """Join a job. All ranks of the job pass this `rendezvous_id`, and no other job uses it. If the
+    ranks are not `on_one_host`, they find each other at FARANDOLE_JOB_STORE."""
     _check_not_forked()
     _join((), rendezvous_id, (rank, size), on_one_host=on_one_host)
 
@@ -164,11 +164,11 @@ def start_engine_of_some_ranks(
 ) -> core.Engine:
     """Make and return an engine that connects only some ranks of the job. It is independent of the
     engine of the whole job. Exactly these ranks must call this function, with the same
-    `rendezvous_id`, which no other call may use. If they are not `on_one_host`, they find each
+    `rendezvous_id`, which no other call may use. If not `on_one_host`, these ranks find each
     other in the Store of the whole job. The launcher of `farandole run` does not see the calls of
     this engine. end_engine_of_some_ranks() ends the engine."""
     _check_not_forked()
-    _process.joining = True
+    _process.is_joining = True
     try:
         engine = core.Engine(
             context=_process.context,
@@ -179,7 +179,7 @@ def start_engine_of_some_ranks(
             on_one_host=on_one_host,
         )
     finally:
-        _process.joining = False
+        _process.is_joining = False
     _process.engines_of_some_ranks += (engine,)
     return engine
 
@@ -190,19 +190,19 @@ def end_engine_of_some_ranks(
     cause: core.LeaveCause = core.LeaveCause.ORDERLY,
 ) -> None:
     """End an engine that start_engine_of_some_ranks() has made. A second call does nothing."""
-    if engine not in _process.engines_of_some_ranks or _process.forked:
+    if engine not in _process.engines_of_some_ranks or _process.is_child_of_member:
         return
-    _process.leaving += (engine,)
+    _process.leaving_engines += (engine,)
     others = tuple(other for other in _process.engines_of_some_ranks if other is not engine)
     _process.engines_of_some_ranks = others
     try:
         engine.shutdown(reason, cause, "")
     finally:
-        _process.leaving = tuple(other for other in _process.leaving if other is not engine)
+        _process.leaving_engines = tuple(e for e in _process.leaving_engines if e is not engine)
 
 
 def _check_not_forked() -> None:
-    if _process.forked:
+    if _process.is_child_of_member:
         raise CallError("init() was called in a forked child of a member; start a new process")
 
 
@@ -221,7 +221,7 @@ def _join(
     if is_elastic() and _process.rendezvous_count == 0:
         for prepare in _process.preparations:
             prepare()
-    _process.joining = True
+    _process.is_joining = True
     try:
         engine = core.Engine(
             context=_process.context,
@@ -232,7 +232,7 @@ def _join(
             on_one_host=on_one_host,
         )
     finally:
-        _process.joining = False
+        _process.is_joining = False
         _process.rendezvous_count += 1
     try:
         _check_comm_is_world(comm, engine.size)
@@ -276,15 +276,15 @@ def known_group(ranks: list[int]) -> Group | None:
     """Return this process's group of these ranks, preferably a registered one, or None. A group
     that was given to init() is found even while the job has too few ranks for it."""
     init_groups = itertools.chain.from_iterable(_process.given_groups if is_initialized() else ())
-    known = [group for group in (*_process.groups[1:], *init_groups) if group.ranks == ranks]
-    registered = [group for group in known if group.process_set_id is not None]
-    return next(iter(registered + known), None)
+    known_groups = [group for group in (*_process.groups[1:], *init_groups) if group.ranks == ranks]
+    registered_groups = [group for group in known_groups if group.process_set_id is not None]
+    return next(iter(registered_groups + known_groups), None)
 
 
 def _register_again(groups: Sequence[Group]) -> None:
-    known = {tuple(group.ranks or ()): group for group in reversed(_process.groups[1:])}
+    known_groups = {tuple(group.ranks or ()): group for group in reversed(_process.groups[1:])}
     for group in groups:
-        registered_group = known.get(tuple(group.ranks or ()))
+        registered_group = known_groups.get(tuple(group.ranks or ()))
         if registered_group is None:
             raise CallError(
                 f"init() was called again with {group!r}, which is not registered: use "
@@ -346,9 +346,9 @@ def lasting_group_of(ranks: Sequence[int]) -> Group:
     """
     lasting = _find_group(_process.lasting_groups, ranks)
     if lasting is None:
-        current, known = engine(), _find_group(_process.groups, ranks)
+        current, group = engine(), _find_group(_process.groups, ranks)
         lasting = Group(ranks)
-        number = current.add_group(lasting.ranks) if known is None else known.number()
+        number = current.add_group(lasting.ranks) if group is None else group.number()
         lasting.register(number, current.ranks_of(number), current.rank)
         _process.lasting_groups += (lasting,)
     return lasting
@@ -368,7 +368,7 @@ def _check_same_request(request: str) -> None:
     """Wait until all ranks have called this, and raise CallError on all ranks if their requests
     differ. The engine makes the same check when it adds or removes a group. But it does not learn
     of requests for a group that torch.distributed also uses."""
-    if not _process.lasting_groups:  # the same on all ranks
+    if not _process.lasting_groups:  # then no rank has any
         return
     from farandole.comparison import table, texts_if_different  # noqa: PLC0415, a cycle
 
@@ -410,11 +410,11 @@ def remove_process_set(process_set: Group) -> bool:
     _check_same_request(f"removes {process_set.ranks}")
     if all(group.process_set_id != number for group in _process.lasting_groups):
         current.remove_group(number)
-    removed = [group for group in _process.groups if group.process_set_id == number]
-    for group in removed:
+    removed_groups = [group for group in _process.groups if group.process_set_id == number]
+    for group in removed_groups:
         group.unregister()
         group.was_added = False
-    _process.groups = tuple(group for group in _process.groups if group not in removed)
+    _process.groups = tuple(group for group in _process.groups if group not in removed_groups)
     return True
 
 
@@ -428,16 +428,16 @@ def shutdown() -> None:
 
 def _leave(reason: str, cause: core.LeaveCause = core.LeaveCause.ORDERLY, stack: str = "") -> None:
     engine, groups = _process.engine, _process.groups + _process.lasting_groups
-    if engine is None or _process.forked:
+    if engine is None or _process.is_child_of_member:
         return
-    _process.leaving += (engine,)
+    _process.leaving_engines += (engine,)
     _process.engine, _process.groups, _process.lasting_groups = None, (), ()
     for group in groups:
         group.unregister()
     try:
         engine.shutdown(reason, cause, stack)
     finally:
-        _process.leaving = tuple(other for other in _process.leaving if other is not engine)
+        _process.leaving_engines = tuple(e for e in _process.leaving_engines if e is not engine)
 
 
 def process_set_ids_and_ranks() -> dict[int, list[int]]:
@@ -535,7 +535,7 @@ def _leave_all() -> bool:
     )
     details = describe_safely(error, lambda error: "".join(traceback.format_exception(error)))
     if _process.engine is None and not _process.is_child:
-        core.report_end(reason, cause, details)  # the process is not in a job now
+        core.report_end(reason, cause, details)  # outside a job, no engine reports the end
     _leave(reason, cause, details)
     return False
 
@@ -546,13 +546,13 @@ def _was_caused_by_lost_rank(error: BaseException | None) -> bool:
     The programs of TensorFlow and of JAX raise errors of their own classes instead of our errors.
     The texts of these errors contain the names of our classes.
     """
-    seen: set[int] = set()  # a program may make a cycle of causes
-    while error is not None and id(error) not in seen:
+    seen_ids: set[int] = set()  # a program may make a cycle of causes
+    while error is not None and id(error) not in seen_ids:
         if isinstance(error, GroupLostError) or f"{GroupLostError.__name__}: " in describe_safely(
             error, str
         ):
             return True
-        seen.add(id(error))
+        seen_ids.add(id(error))
         error = error.__cause__
     return False
 
@@ -574,12 +574,14 @@ def describe_safely(error: BaseException, describe: Callable[[BaseException], st
 
 def _abandon_in_child() -> None:
     _process.is_child = True
-    engines = _process.leaving + _process.engines_of_some_ranks
+    engines = _process.leaving_engines + _process.engines_of_some_ranks
     if _process.engine is not None:
         engines += (_process.engine,)
     for engine in engines:
         engine.abandon_after_fork()
-    _process.forked = _process.forked or _process.joining or bool(engines)
+    _process.is_child_of_member = (
+        _process.is_child_of_member or _process.is_joining or bool(engines)
+    )
 
 
 atexit.register(_leave_at_exit)

@@ -58,7 +58,7 @@ def broadcast_object(
 
         settings = hvd.broadcast_object({"seed": 3} if hvd.rank() == 0 else None, root_rank=0)
     """
-    is_root = lifecycle.rank() == arguments.rank_number(root_rank)
+    is_root = lifecycle.rank() == arguments.checked_rank(root_rank)
     data = _pack(obj) if is_root else b""
     base_name = arguments.call_name(name)
     length = bytearray(len(data).to_bytes(8, "little"))
@@ -92,12 +92,12 @@ def allgather_object(
         array, lengths = engine.peek_received(number, view)
         return memoryview(array), lengths  # type: ignore[arg-type]
 
-    received, lengths = calls.start(PreparedCall(call, data, finish), blocking=True).wait()
+    received_bytes, lengths = calls.start(PreparedCall(call, data, finish), blocking=True).wait()
     objects, begin = [], 0
     for rank, length in zip(process_set.ranks or [], lengths, strict=True):
         if length == 0:  # the rank has joined: a pickled object has at least one byte
             continue
-        objects.append(_unpack(received[begin : begin + length], f"rank {rank}"))
+        objects.append(_unpack(received_bytes[begin : begin + length], f"rank {rank}"))
         begin += length
     return objects
 

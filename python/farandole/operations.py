@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from farandole import arguments, calls, core, lifecycle
-from farandole.arguments import scale_factor
+from farandole.arguments import checked_scale_factor
 from farandole.arrays import Array, Arrays, GradientArrays, Shape
 from farandole.errors import CallError
 from farandole.group import Group
@@ -22,7 +22,7 @@ Result = TypeVar("Result")
 # Makes the result of a call from the received array. If the shape of the array depends on the other
 # members, the second argument has the number of rows from each member. Otherwise the second
 # argument is empty.
-Finish = Callable[[Array, Sequence[int]], Result]
+FinishFunction = Callable[[Array, Sequence[int]], Result]
 
 
 class Backward(NamedTuple):
@@ -75,7 +75,7 @@ class Operation:
         raise CallError(f"the operation {type(self).__name__} has no gradient")
 
     def prepare(
-        self, arrays: Arrays, array: Array, name: str, finish: Finish[Result]
+        self, arrays: Arrays, array: Array, name: str, finish: FinishFunction[Result]
     ) -> PreparedCall[Result]:
         arrays.check(array)
         source = arrays.contiguous_on_host(array)
@@ -100,9 +100,9 @@ class _Reduction(Operation):
     ) -> None:
         self.group = group
         self.op = op if type(op) is ReduceOp else checked_op(op)
-        # Most factors are floats. For a float, this test saves the call of scale_factor().
-        self.prescale = prescale if type(prescale) is float else scale_factor(prescale)
-        self.postscale = postscale if type(postscale) is float else scale_factor(postscale)
+        # Most factors are floats. For a float, this test saves the call of checked_scale_factor().
+        self.prescale = prescale if type(prescale) is float else checked_scale_factor(prescale)
+        self.postscale = postscale if type(postscale) is float else checked_scale_factor(postscale)
 
     def fields(self) -> dict[str, int | float]:
         scales = {"prescale": self.prescale, "postscale": self.postscale}
@@ -128,7 +128,7 @@ class Allreduce(_Reduction):
     def backward(
         self, arrays: GradientArrays, gradient: Array, shape: Shape, received_rows: Sequence[int]
     ) -> Backward:
-        return Backward(self, gradient, _unchanged)
+        return Backward(self, gradient, _return_unchanged)
 
 
 @dataclass
@@ -138,11 +138,11 @@ class Broadcast(Operation):
     root_rank: int
 
     def fields(self) -> dict[str, int | float]:
-        return super().fields() | {"root_rank": arguments.rank_number(self.root_rank)}
+        return super().fields() | {"root_rank": arguments.checked_rank(self.root_rank)}
 
     def make_call(self, name: str, view: core.BufferView) -> core.Call:
         group = arguments.group_number(self.group)
-        return core.broadcast(name, group, view, arguments.rank_number(self.root_rank))
+        return core.broadcast(name, group, view, arguments.checked_rank(self.root_rank))
 
     def target(self, arrays: Arrays, source: Array) -> Array:
         return arrays.empty_like(source)
@@ -150,7 +150,7 @@ class Broadcast(Operation):
     def backward(
         self, arrays: GradientArrays, gradient: Array, shape: Shape, received_rows: Sequence[int]
     ) -> Backward:
-        finish = _unchanged if lifecycle.rank() == self.root_rank else arrays.zeros_like
+        finish = _return_unchanged if lifecycle.rank() == self.root_rank else arrays.zeros_like
         return Backward(_mean_allreduce(self.group), gradient, finish)
 
 
@@ -184,7 +184,7 @@ class Alltoall(Operation):
     splits: Any
 
     def make_call(self, name: str, view: core.BufferView) -> core.Call:
-        splits = arguments.split_sizes(self.splits)
+        splits = arguments.checked_splits(self.splits)
         return core.alltoall(name, arguments.group_number(self.group), view, splits)
 
     def target(self, arrays: Arrays, source: Array) -> None:
@@ -221,26 +221,26 @@ class Reducescatter(_Reduction):
                 f"a reducescatter with op {self.op.name} has no gradient; Sum and Average have one"
             )
         factor = self.prescale * self.postscale * (self.group.size() if self.op is Sum else 1)
-        return Backward(Allgather(self.group), gradient * factor, _unchanged)
+        return Backward(Allgather(self.group), gradient * factor, _return_unchanged)
 
 
 def _mean_allreduce(group: Group) -> Allreduce:
     return Allreduce(group, Average)
 
 
-def _unchanged(array: Array) -> Array:
+def _return_unchanged(array: Array) -> Array:
     return array
 
 
 # An array, and how many rows of it came from each member.
-Received = tuple[Array, Sequence[int]]
+ArrayAndRows = tuple[Array, Sequence[int]]
 
 
-def array_only(array: Array, received_rows: Sequence[int]) -> Array:
+def return_array(array: Array, received_rows: Sequence[int]) -> Array:
     return array
 
 
-def with_rows(array: Array, received_rows: Sequence[int]) -> Received:
+def return_array_and_rows(array: Array, received_rows: Sequence[int]) -> ArrayAndRows:
     return array, received_rows
 
 
@@ -249,7 +249,7 @@ def start(
     operation: Operation,
     array: Array,
     name: str | None,
-    finish: Finish[Result],
+    finish: FinishFunction[Result],
     blocking: bool = False,
 ) -> Handle[Result]:
     """Submit the operation on an array. farandole.calls.start() explains `blocking`."""
@@ -262,7 +262,7 @@ def start_batch(
     operations: Sequence[Operation],
     inputs: Sequence[Array],
     name: str | None,
-    finish: Finish[Result],
+    finish: FinishFunction[Result],
     blocking: bool = False,
 ) -> BatchHandle[Result]:
     names = arguments.batch_names(name, len(inputs))

@@ -60,7 +60,7 @@ class PreemptionNotice:
             ) from None
         self._group = process_set
         self._former_handlers: dict[int, Any] = {}
-        self._received = 0  # 1 if this rank has received a signal
+        self._has_received = 0  # 1 if this rank has received a signal
 
     def __enter__(self) -> PreemptionNotice:
         if threading.current_thread() is not threading.main_thread():
@@ -93,10 +93,10 @@ class PreemptionNotice:
         self._former_handlers = {}
 
     def _handle_signal(self, number: int, frame: FrameType | None) -> None:
-        self._received = 1
+        self._has_received = 1
 
     def received(self) -> bool:
-        """Return True on all ranks if any rank has received a signal before this call.
+        """Return True on all ranks if any rank received a signal before it made this call.
 
         All ranks must call this method the same number of times, such as once after each step. It
         makes an allreduce of one byte, and blocks until all ranks have called it.
@@ -106,9 +106,9 @@ class PreemptionNotice:
         """
         # A copy, because a signal may arrive during the call, and all ranks must read the same
         # value of this rank.
-        own_flag, any_flag = array("B", [self._received]), array("B", [0])
+        own_flag, any_flag = array("B", [self._has_received]), array("B", [0])
         addresses = own_flag.buffer_info()[0], any_flag.buffer_info()[0]
         view = core.BufferView(core.dtypes["uint8"], (1,), *addresses)
-        reduce_op, number = core.reduce_ops["max"], arguments.group_number(self._group)
-        run(core.allreduce(CALL_NAME, number, view, reduce_op, 1.0, 1.0), (own_flag, any_flag))
+        reduce_op, group = core.reduce_ops["max"], arguments.group_number(self._group)
+        run(core.allreduce(CALL_NAME, group, view, reduce_op, 1.0, 1.0), (own_flag, any_flag))
         return bool(any_flag[0])

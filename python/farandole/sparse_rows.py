@@ -15,7 +15,7 @@ from farandole import arguments
 from farandole.arrays import Array, Arrays
 from farandole.errors import CallError
 from farandole.group import Group
-from farandole.operations import Allgather, start_batch, with_rows
+from farandole.operations import Allgather, return_array_and_rows, start_batch
 from farandole.reduce_op import Average, AverageOfPresent, ReduceOp, Sum, checked_op
 
 
@@ -23,32 +23,32 @@ class SparseRows(NamedTuple):
     """The sparse elements that all ranks contributed. If an index occurs several times, the values
     must be added up."""
 
-    sizes: list[int]  # of the dimensions that the indices refer to
+    sizes: list[int]  # of the dimensions to which the indices refer
     indices: Array  # one row for each element
     values: Array
     present_count: int  # how many ranks have not joined
 
 
 def checked_sparse_op(op: ReduceOp | int) -> ReduceOp:
-    known = checked_op(op)
-    if known not in (Sum, Average, AverageOfPresent):
+    known_op = checked_op(op)
+    if known_op not in (Sum, Average, AverageOfPresent):
         raise CallError(
             "a sparse allreduce needs the op Sum, Average or AverageOfPresent; got "
-            f"{known.name}: convert the tensor to a dense one (an optimizer does that with "
+            f"{known_op.name}: convert the tensor to a dense one (an optimizer does that with "
             "sparse_as_dense=True)"
         )
-    return known
+    return known_op
 
 
 # size waiver: a sparse array has three parts
 def start_gather(
     arrays: Arrays, sizes: Array, indices: Array, values: Array, name: str | None, group: Group
 ) -> Callable[[], SparseRows]:
-    """Return a function that waits for the elements of all ranks. It raises CallError if the ranks'
-    sizes differ. `sizes` is one row of the dtype of `indices`."""
+    """Start to gather the elements of all ranks. Return a function that waits for them, and raises
+    CallError if the ranks' sizes differ. `sizes` is one row of the dtype of `indices`."""
     gather = Allgather(group)
     inputs = (arrays.concatenate((sizes, indices)), values)
-    handle = start_batch(arrays, (gather, gather), inputs, name, with_rows)
+    handle = start_batch(arrays, (gather, gather), inputs, name, return_array_and_rows)
 
     def wait_for_rows() -> SparseRows:
         (rows, counts), (all_values, _) = handle.wait()

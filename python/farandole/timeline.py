@@ -28,10 +28,10 @@ def start_timeline(file_path: str | os.PathLike[str], mark_cycles: bool = False)
     """
     if not isinstance(file_path, (str, os.PathLike)):
         raise CallError(f"file_path must be a path; got {file_path!r}")
-    name = os.fsencode(file_path)
-    if b"\0" in name:
+    encoded_path = os.fsencode(file_path)
+    if b"\0" in encoded_path:
         raise CallError(f"file_path has a zero byte in it; got {file_path!r}")
-    engine().start_timeline(name, bool(mark_cycles))
+    engine().start_timeline(encoded_path, bool(mark_cycles))
 
 
 def stop_timeline() -> None:

@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import Any
 
 BACKEND_NAME = "farandole"
-_WARNED_VARIABLE = "FARANDOLE_REPORTED_JOB_WITHIN_A_WORKER"
+_WARNING_SHOWN_VARIABLE = "FARANDOLE_REPORTED_JOB_WITHIN_A_WORKER"
 
 
 def autoload() -> None:
@@ -64,9 +64,9 @@ def _warn_of_nested_job() -> None:
     if "" in outer + inner or outer == inner or multiprocessing.parent_process() is not None:
         return
     reporting_rank = "1" if outer == ("0", inner[1]) else "0"
-    if inner[0] != reporting_rank or _WARNED_VARIABLE in os.environ:
+    if inner[0] != reporting_rank or _WARNING_SHOWN_VARIABLE in os.environ:
         return
-    os.environ[_WARNED_VARIABLE] = "1"
+    os.environ[_WARNING_SHOWN_VARIABLE] = "1"
     print(
         f"farandole: this process (pid {os.getpid()}) is rank {inner[0]} of {inner[1]} by RANK and "
         f"WORLD_SIZE, but a worker of `farandole run`, rank {outer[0]} of {outer[1]}, has started "

@@ -1,4 +1,5 @@
-"""The errors of elastic loops: calls, each with the whole text of its error."""
+"""The errors of elastic loops. Each case is a call that must fail, with the whole text of its
+error."""
 
 from __future__ import annotations
 
@@ -63,7 +64,7 @@ def cases() -> Iterator[tuple[Callable[[], object], str]]:
         "one Step",
     )
     recovery = elastic.Step(_new_state())._recovery
-    # Simulate that another worker had rank 0 at first, and that no worker got its state.
+    # Simulate that the worker that was rank 0 at the start is lost before any worker got its state.
     recovery._began_as_rank_0 = False
     had_state, lifecycle._process.has_state = lifecycle._process.has_state, False
     yield (
@@ -72,10 +73,10 @@ def cases() -> Iterator[tuple[Callable[[], object], str]]:
         "state from a checkpoint, so no other rank can begin the training: start the job again",
     )
     lifecycle._process.has_state = had_state
-    lost = Group([0])
-    lost.was_added = True  # simulates that the job was formed again after add_process_set()
+    lost_set = Group([0])
+    lost_set.was_added = True  # simulates that the job was formed again after add_process_set()
     yield (
-        lambda: calls.barrier(lost),
+        lambda: calls.barrier(lost_set),
         "ProcessSet(process_set_id=None, ranks=[0]) is lost, because this process has left the job "
         "in which it was added: call add_process_set() again on all ranks. In an elastic job, call "
         "it at the beginning of the function, or give the process set to init(process_sets=[...])",

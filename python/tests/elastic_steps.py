@@ -33,8 +33,8 @@ def lose_group() -> None:
 
 
 class Faults:
-    """Random faults: at some points in some steps, one rank fails, all ranks fail, or the members
-    change. The seed gives all ranks the same faults."""
+    """Faults at random points of random steps: one rank fails, all ranks fail, or the members of
+    the job change. With the same seed, all ranks choose the same faults."""
 
     def __init__(self, seed: int, state: elastic.ObjectState) -> None:
         generator = random.Random(seed)
@@ -87,7 +87,7 @@ class StepChecks:
                     state.total += allreduce_sum(1)
                     state.batch += self.size
                     faults.inject_if_due(number, "after")
-                state.between += 1  # the restore after a failed step undoes this
+                state.between += 1  # if the step fails, the restore undoes this addition
             expected = sum(range(STEPS * self.size)) + STEPS * self.size
             actual = (state.total, state.log, state.between)
             assert actual == (expected, list(range(STEPS)), STEPS), (seed, faults.chosen, actual)
@@ -96,7 +96,8 @@ class StepChecks:
         assert step_count > 21 * STEPS, "too few steps were repeated"
 
     def check_changes_between_loops_are_kept(self) -> None:
-        """An inner loop ends, and the next one begins, before a step fails."""
+        """A step fails after an inner loop has ended and the next inner loop has begun. The
+        program's changes between these loops must be kept."""
         state = new_state(epoch=0, batch=0, log=[])
         step, failures = elastic.Step(state), iter([True])
         while step.ready() and state.epoch < 3:
@@ -140,7 +141,7 @@ class StepChecks:
         assert begun_steps == [0, 1, 2, 3] and core.job_number() == job + 1
 
     def check_an_old_commit_in_the_step(self) -> None:
-        """A step may end with commit(), as a function of run() does."""
+        """The block of a step may end with commit(), as in programs that were written for run()."""
         state = new_state(batch=0)
         step, begun_steps = elastic.Step(state), []
         while step.ready() and state.batch < 3:
@@ -183,8 +184,8 @@ class StepChecks:
             try:
                 with step:
                     raise error
-            except BaseException as found:
-                assert found is error
+            except BaseException as raised:
+                assert raised is error
             else:
                 raise AssertionError("the error was swallowed")
             name = type(error).__name__
@@ -201,7 +202,8 @@ class StepChecks:
         self.expect_misuse("broadcast has root rank", call_in_step)
 
     def check_an_error_that_the_step_hides(self) -> None:
-        """The state is not saved if a call of the step has failed."""
+        """The program catches the error of a call. The step still counts as failed: its state is
+        not saved, and the step is repeated."""
         state = new_state(batch=0, total=0)
         step, is_first = elastic.Step(state), True
         while step.ready() and state.batch < 3:

@@ -1,7 +1,7 @@
 """Compare each error text of the package and of the bindings in full, in a job of two workers.
 
-(The tests in src/engine compare the engine's texts.) Both workers make all calls. Every statement
-of the package that raises an error must be reached by one of the calls.
+(The tests in src/engine compare the engine's texts.) Both workers make all calls. Together, the
+calls must reach every statement of the package that raises an error.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ def locations_of_errors() -> set[tuple[str, int]]:
 def creates_error(statement: ast.stmt) -> bool:
     called_functions = [node.func for node in ast.walk(statement) if isinstance(node, ast.Call)]
     names = [name.id for name in called_functions if isinstance(name, ast.Name)]
-    # AttributeError is not counted: a module's __getattr__ must raise it for an unknown attribute.
-    # test_a_torch_that_is_too_old_is_rejected checks the text of the ImportError.
+    # Ignore AttributeError, which a module's __getattr__ must raise for an unknown attribute.
+    # Ignore ImportError, too: test_a_torch_that_is_too_old_is_rejected checks its text.
     ignored_errors = ("AttributeError", "ImportError")
     return any(name.endswith("Error") and name not in ignored_errors for name in names)
 
@@ -84,7 +84,7 @@ SECOND_PASS_ERROR = (
 
 
 class GradientDescent(torch.optim.Optimizer):
-    """Gradient descent. The learning rate is its only option."""
+    """A minimal optimizer, whose only option is the learning rate."""
 
     def __init__(self, parameters: Iterator[torch.nn.Parameter], lr: float) -> None:
         super().__init__(parameters, {"lr": lr})
@@ -183,16 +183,16 @@ class ErrorTexts:
                 f'process_sets must be a list of ProcessSet objects, or "dynamic"; got {value!r}',
             )
         yield lambda: hvd.start_timeline(3), "file_path must be a path; got 3"
-        zero = "file_path has a zero byte in it; got 'a\\x00b'"
-        yield lambda: hvd.start_timeline("a\0b"), zero
+        zero_byte_error = "file_path has a zero byte in it; got 'a\\x00b'"
+        yield lambda: hvd.start_timeline("a\0b"), zero_byte_error
         yield from notice_errors.cases()
         yield from self.job_cases()
-        lifecycle._process.forked = True
+        lifecycle._process.is_child_of_member = True
         yield (
             hvd.init,
             "init() was called in a forked child of a member; start a new process",
         )
-        lifecycle._process.forked = False
+        lifecycle._process.is_child_of_member = False
 
     def job_cases(self) -> Iterator[Case]:
         run, launch = farandole.run, farandole.launch_workers
@@ -367,11 +367,11 @@ class ErrorTexts:
             lambda: hvd.grouped_broadcast_(tensor, 0),
             "a grouped call needs a list of tensors; got a Tensor",
         )
-        for call, wrong in ((hvd.synchronize, None), (hvd.poll, 12345)):
+        for call, wrong_handle in ((hvd.synchronize, None), (hvd.poll, 12345)):
             yield (
-                lambda call=call, wrong=wrong: call(wrong),
+                lambda call=call, wrong_handle=wrong_handle: call(wrong_handle),
                 "expected a handle, which the calls that end in _async return, or its number, "
-                f"int(handle), before the result was taken; got {wrong}",
+                f"int(handle), before the result was taken; got {wrong_handle}",
             )
         yield (
             lambda: copy.copy(hvd.allreduce_async(tensor, name="copied")),
@@ -441,9 +441,9 @@ class ErrorTexts:
             "SyncBatchNorm needs more than one value of each channel in training; all ranks "
             "together have 1",
         )
-        lazy = torch.nn.Sequential(torch.nn.LazyBatchNorm1d())
+        lazy_model = torch.nn.Sequential(torch.nn.LazyBatchNorm1d())
         yield (
-            lambda: hvd.SyncBatchNorm.convert_sync_batchnorm(lazy),
+            lambda: hvd.SyncBatchNorm.convert_sync_batchnorm(lazy_model),
             "the layer '0' is a LazyBatchNorm1d without parameters: run the model once on a batch "
             "before convert_sync_batchnorm()",
         )
@@ -523,25 +523,25 @@ class ErrorTexts:
             "Give all ranks the same values: broadcast_parameters(model.state_dict(), root_rank=0) "
             "after the model is built and after a checkpoint is loaded",
         )
-        start = "the parameters cannot be compared: ranks 0, 1 cannot read them\n  ranks 0, 1   "
+        prefix = "the parameters cannot be compared: ranks 0, 1 cannot read them\n  ranks 0, 1   "
         for value in (torch.nn.Linear(2, 2), tensor, 3):
             yield (
                 lambda value=value: hvd.check_parameters(value),
-                f"{start}params must be model.named_parameters(), model.state_dict() or a list "
+                f"{prefix}params must be model.named_parameters(), model.state_dict() or a list "
                 f"of tensors; it is of the type {type(value).__name__}",
             )
         yield (
             lambda: hvd.check_parameters([("a", tensor), ("a", tensor)]),
-            f"{start}params has the name `a` twice; give each tensor its own",
+            f"{prefix}params has the name `a` twice; give each tensor its own",
         )
         yield (
             lambda: hvd.check_parameters({"epoch": 3}),
-            f"{start}params has `epoch` of the type int, but only tensors can be compared: leave "
+            f"{prefix}params has `epoch` of the type int, but only tensors can be compared: leave "
             "it out",
         )
         yield (
             lambda: hvd.check_parameters([torch.ones(2, 2).to_sparse()]),
-            f"{start}`0` is of the layout torch.sparse_coo, and has no bytes to compare: leave "
+            f"{prefix}`0` is of the layout torch.sparse_coo, and has no bytes to compare: leave "
             "it out",
         )
 
@@ -661,7 +661,7 @@ class ErrorTexts:
         model(torch.ones(3)).sum().backward()
         optimizer.step()
         optimizer.zero_grad()
-        model.weight.sum().backward()  # one of the two gradients in the bucket
+        model.weight.sum().backward()  # the bucket lacks the bias's gradient
         yield optimizer.zero_grad, f"zero_grad(){IN_FLIGHT_ERROR}"
         yield (
             lambda: optimizer.set_backward_passes_per_step(2),
@@ -685,7 +685,7 @@ class ErrorTexts:
         optimizer.set_backward_passes_per_step(2)
         model(torch.ones(3)).sum().backward()
         yield (
-            optimizer.check_between_steps,
+            optimizer.check_not_between_passes,
             "the state is saved between the 2 backward passes of a step, so the gradients of the "
             "passes before would be lost after a failure: call commit(), save() and "
             "check_host_updates() after optimizer.step()",
@@ -729,10 +729,10 @@ class ErrorTexts:
         )
 
     def gradient_cases(self) -> Iterator[Case]:
-        transposed = torch.nn.Parameter(torch.ones(3, 2).t())
-        transposed.grad = torch.ones(2, 3)
+        transposed_parameter = torch.nn.Parameter(torch.ones(3, 2).t())
+        transposed_parameter.grad = torch.ones(2, 3)
         yield (
-            lambda: check_strides([transposed]),
+            lambda: check_strides([transposed_parameter]),
             "a parameter of shape (2, 3) has the strides (1, 2) now, and had (3, 1) in the first "
             "step of its optimizer; with fused=True, the two must be the same: make a new "
             "DistributedOptimizer after such a change",
@@ -765,10 +765,10 @@ class ErrorTexts:
             resource.setrlimit(resource.RLIMIT_AS, limits)
 
     def shutdown_cases(self) -> Iterator[Case]:
-        pending = hvd.allreduce_async(torch.ones(2), name=f"only.{hvd.rank()}")
+        pending_handle = hvd.allreduce_async(torch.ones(2), name=f"only.{hvd.rank()}")
         engine = lifecycle.engine()
         hvd.barrier()
         hvd.shutdown()
         text = "shutdown() was called before this call was done"
-        yield lambda: hvd.synchronize(pending), text
+        yield lambda: hvd.synchronize(pending_handle), text
         yield lambda: engine.allocate(1), text

@@ -1,8 +1,8 @@
 """A rank that another launcher or the user starts, without `farandole run`.
 
-`cycle`: the rank joins and leaves the job many times. `die`: rank 1 kills itself, and the other
-ranks print the error that they get. `leave`: the rank joins and ends. `fail once`: rank 1 fails
-unless torchrun has started it again.
+The argument says what the rank does. `cycle`: it joins and leaves the job many times. `die`: rank 1
+kills itself, and the other ranks print the error of their call. `leave`: the rank joins the job and
+ends. `fail once`: rank 1 fails, unless torchrun has started the job again.
 """
 
 from __future__ import annotations

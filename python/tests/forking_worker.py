@@ -1,7 +1,7 @@
 """A worker of a job of two. Rank 0 forks in many states of its engine.
 
-The children of rank 0 use farandole, end, or run another program; rank 0 must not be affected.
-This program needs no framework.
+The children call farandole, end, or run another program. None of this may affect rank 0. This
+program needs no framework.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def expect(text: str, call: Callable[[], object]) -> None:
 
 
 def run_in_child(*functions: Callable[[], object]) -> None:
-    """Fork a child that calls the functions, and then ends as Python programs do."""
+    """Fork a child that calls the functions, and then ends with Python's exit handlers."""
     child = os.fork()
     if child == 0:
         try:
@@ -51,7 +51,8 @@ def run_in_child(*functions: Callable[[], object]) -> None:
 
 
 def run_another_program() -> None:
-    """Replace this child by a program that has our environment, but is not a member of the job."""
+    """Let this child execute a program. The program inherits our environment, but is not a member
+    of the job."""
     program = "import farandole; farandole.init()"
     os.execv(sys.executable, [sys.executable, "-c", program])
 
@@ -79,7 +80,7 @@ def fork_while_others_wait() -> None:
 def fork_while_joining() -> None:
     thread = threading.Thread(target=farandole.init)
     thread.start()
-    while not farandole.lifecycle._process.joining:
+    while not farandole.lifecycle._process.is_joining:
         time.sleep(0.001)
     run_in_child(
         lambda: expect(FORKED_ERROR, farandole.init), lambda: expect("not init", farandole.rank)

@@ -1,4 +1,5 @@
-"""Checks of process sets, static and dynamic, and of ranks that run out of data (join)."""
+"""Checks of process sets, both those of init() and those added later, and of ranks that run out of
+data and call join()."""
 
 from __future__ import annotations
 
@@ -37,8 +38,7 @@ class GroupChecks(Suite):
                 self.api.barrier(process_set=group)
 
     def check_local_and_cross_ranks(self) -> None:
-        # The engine's answers must agree with the launcher's variables, if the launcher has set
-        # them.
+        # The values of the API must be those of the variables that the launcher has set, if it has.
         def launcher_value(name: str, default: int) -> int:
             return int(os.environ.get(f"FARANDOLE_{name}", default))
 
@@ -80,17 +80,17 @@ class GroupChecks(Suite):
         self.api.init(process_sets="dynamic")
 
     def check_groups_of_init_come_again_when_the_job_is_formed_again(self) -> None:
-        others = [self.api.ProcessSet(group.ranks) for group in self.groups]
-        self.api.init(process_sets=others)
-        added = [self.api.add_process_set(group) for group in self.new_groups()]
-        removed = [group for group in self.groups if self.api.remove_process_set(group)]
-        assert removed == self.groups
+        equal_sets = [self.api.ProcessSet(group.ranks) for group in self.groups]
+        self.api.init(process_sets=equal_sets)
+        added_sets = [self.api.add_process_set(group) for group in self.new_groups()]
+        removed_sets = [group for group in self.groups if self.api.remove_process_set(group)]
+        assert removed_sets == self.groups
         elastic.reset_job()
-        for number, (group, same) in enumerate(zip(self.groups, others, strict=True)):
+        for number, (group, same) in enumerate(zip(self.groups, equal_sets, strict=True)):
             assert group.process_set_id == same.process_set_id == number + 1
             self.expect_group_works(group)
             self.expect_group_works(same)
-        for group in added:
+        for group in added_sets:
             assert (group.process_set_id, group.included()) == (None, None)
             text = "is lost, because this process has left the job in which it was added"
             self.expect_error(text, self.api.allreduce, self.tensor((2,)), process_set=group)
@@ -143,17 +143,17 @@ class GroupChecks(Suite):
                     "not registered", self.api.allreduce, self.tensor((2,)), process_set=group
                 )
                 assert not self.api.remove_process_set(group)
-        assert len(numbers) == 3 * len(groups)  # the new groups have new numbers
+        assert len(numbers) == 3 * len(groups)  # a group that is added again gets a new number
 
     def check_groups_are_added_as_lists_too(self) -> None:
         for group in self.new_groups():
-            added = self.api.add_process_set(group.ranks)
+            added_set = self.api.add_process_set(group.ranks)
             same_group = self.api.ProcessSet(group.ranks)
-            self.api.init(process_sets=[same_group])  # another object for the same group
-            assert same_group.process_set_id == added.process_set_id
+            self.api.init(process_sets=[same_group])  # another object that names the same group
+            assert same_group.process_set_id == added_set.process_set_id
             self.expect_group_works(same_group)
             assert self.api.remove_process_set(same_group)
-            assert added.process_set_id is None
+            assert added_set.process_set_id is None
 
     def check_the_world_is_not_removed(self) -> None:
         assert not self.api.remove_process_set(self.api.global_process_set)
@@ -163,27 +163,30 @@ class GroupChecks(Suite):
         self.expect_sum_works()
 
     def check_disagreements_about_groups(self) -> None:
-        """If the ranks disagree, all ranks get an error, and the groups stay as they are."""
+        """If the ranks ask for different changes of the groups, all ranks get an error, and no
+        group changes."""
         if self.size == 1:
             return
-        api, is_first, (group, other, *_) = self.api, self.rank == 0, self.new_groups()
+        api, is_first, (group, other_group, *_) = self.api, self.rank == 0, self.new_groups()
         text = self.expect_error(
-            "the same order", api.add_process_set, group.ranks if is_first else other.ranks
+            "the same order", api.add_process_set, group.ranks if is_first else other_group.ranks
         )
-        for words in ("rank 0", "rank 1", str(group.ranks), str(other.ranks)):
+        for words in ("rank 0", "rank 1", str(group.ranks), str(other_group.ranks)):
             assert words in text, (words, text)
         api.add_process_set(group)
         self.expect_error("exists already", api.add_process_set, group.ranks)
         if is_first:
             self.expect_error("the same order", api.remove_process_set, group)
         else:
-            self.expect_error("the same order", api.add_process_set, other)
-        assert other.process_set_id is None
-        api.add_process_set(other)
-        self.expect_error("the same order", api.remove_process_set, group if is_first else other)
-        for added in (group, other):
-            self.expect_group_works(added)
-            assert api.remove_process_set(added)
+            self.expect_error("the same order", api.add_process_set, other_group)
+        assert other_group.process_set_id is None
+        api.add_process_set(other_group)
+        self.expect_error(
+            "the same order", api.remove_process_set, group if is_first else other_group
+        )
+        for added_group in (group, other_group):
+            self.expect_group_works(added_group)
+            assert api.remove_process_set(added_group)
         self.expect_sum_works()
 
     @needs_async
@@ -262,6 +265,6 @@ class GroupChecks(Suite):
                 assert "rank 0" in text and name.removeprefix("grouped_") in text, text
             ranks = list(range(1, self.size))
             self.expect_step_of_ranks_that_have_not_joined(ranks)
-        last = api.join()
-        assert last != 0
+        last_joined_rank = api.join()
+        assert last_joined_rank != 0
         self.expect_sum_works()

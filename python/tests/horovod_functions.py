@@ -1,6 +1,7 @@
 """Functions that tests call on several workers.
 
-The workers import this module instead of the tests, because the tests import all frameworks."""
+The functions are not in the test files, because those import all frameworks, and the workers must
+not."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ def describe_worker(number: int) -> tuple[int, int, str | None]:
 
 
 def train_after_a_loss(number_of_hosts: int) -> tuple[int, int]:
-    """Train until worker 1 is lost and all hosts take part."""
+    """Train until worker 1 is lost, and workers of all hosts are members of the job."""
     hvd = horovod.torch
     hvd.init()
     state = hvd.elastic.TorchState(batch=0, losses=0)

@@ -1,7 +1,7 @@
 """Calls inside jit, scan, cond, vmap, grad and checkpoint, compared with NumPy.
 
-The ranks of a job compile their programs with different options of XLA. With ONE_CORE=1 in the
-environment, each rank has one core, so XLA has one thread.
+Each rank compiles its programs with other options of XLA. With ONE_CORE=1 in the environment, each
+rank uses one core, so that XLA has only one thread.
 """
 
 from __future__ import annotations
@@ -66,7 +66,8 @@ class JaxCompiledChecks(Suite):
         return JaxStep.draw(generator, [hvd.global_process_set, *self.groups], contexts)
 
     def check_random_programs(self) -> None:
-        """Each rank runs several programs, and each program several times, without waiting."""
+        """Each rank starts several programs, each of them several times, without waiting for
+        results."""
         for seed in range(int(os.environ.get("JAX_PROGRAMS", "12"))):
             generator, own_generator = (
                 random.Random(seed),
@@ -74,15 +75,17 @@ class JaxCompiledChecks(Suite):
             )
             steps = [self.random_step(generator) for _ in range(generator.randint(1, 9))]
             own_steps = [(i, step) for i, step in enumerate(steps) if self.rank in step.group.ranks]
-            repeated = generator.random() < 0.5
+            is_repeated = generator.random() < 0.5
 
-            def program(*inputs: Any, own_steps: Any = own_steps, repeated: bool = repeated) -> Any:
+            def program(
+                *inputs: Any, own_steps: Any = own_steps, is_repeated: bool = is_repeated
+            ) -> Any:
                 results = [step.run(x) for (_, step), x in zip(own_steps, inputs, strict=True)]
-                if repeated:  # calls of the same functions again, on the same inputs
+                if is_repeated:  # call the same functions on the same inputs again
                     results += [step.run(x) for (_, step), x in zip(own_steps, inputs, strict=True)]
                 return results
 
-            compiled = jax.jit(program)
+            compiled_program = jax.jit(program)
             results = []
             for run_number in range(RUNS):
                 inputs = [
@@ -90,7 +93,7 @@ class JaxCompiledChecks(Suite):
                     for i, step in own_steps
                 ]
                 time.sleep(own_generator.uniform(0, 0.002))
-                results.append(compiled(*inputs))
+                results.append(compiled_program(*inputs))
             for run_number, actual in enumerate(results):
                 for number, result in enumerate(actual):
                     i, step = own_steps[number % len(own_steps)]
@@ -102,17 +105,18 @@ class JaxCompiledChecks(Suite):
                     self.expect(result, expected, step.dtype)
 
     def check_one_function_twice_in_a_program(self) -> None:
-        """If a program uses a jit function twice, XLA compiles the function's calls once."""
+        """If a program uses a jit function twice, XLA compiles this function only once. Its
+        collective calls must still run twice."""
         average = jax.jit(lambda x: hvd.allreduce(x, op=hvd.Sum))
         two_averages = jax.jit(lambda a, b: (average(a), average(b)))
         for _ in range(20):
-            first, second = two_averages(jnp.full(5000, 1.0), jnp.full(5000, 10.0))
-            assert (first == self.size).all() and (second == 10 * self.size).all()
+            first_average, second_average = two_averages(jnp.full(5000, 1.0), jnp.full(5000, 10.0))
+            assert (first_average == self.size).all() and (second_average == 10 * self.size).all()
 
     def check_programs_that_run_at_the_same_time(self) -> None:
         average = jax.jit(hvd.allreduce)
         results = [average(jnp.full(50_000, float(i + self.rank))) for i in range(40)]
-        eager = hvd.allreduce(jnp.float32(self.rank))  # after the calls of the programs
+        eager = hvd.allreduce(jnp.float32(self.rank))  # called after the programs
         mean = (self.size - 1) / 2
         for i, result in enumerate(results):
             assert (result == i + mean).all()
@@ -122,10 +126,10 @@ class JaxCompiledChecks(Suite):
         return np.arange(rows) * (rank + 1.0)
 
     def check_gradients(self) -> None:
-        """Compute the gradient of Σ weights · result by the rules that all frontends share."""
+        """Check the gradient of Σ weights · result. All frontends share the rules for it."""
         size, rank, rows = self.size, self.rank, 2 * self.size
-        of_all = [self.weights(r, rows) for r in range(size)]
-        mean, total = np.mean(of_all, 0), np.sum(of_all, 0)
+        weights_of_all = [self.weights(r, rows) for r in range(size)]
+        mean, total = np.mean(weights_of_all, 0), np.sum(weights_of_all, 0)
         part = slice(2 * rank, 2 * rank + 2)
         scattered = np.concatenate([self.weights(r, 2) for r in range(size)])
         gathered = np.mean([self.weights(r, size * rows) for r in range(size)], 0)
@@ -137,7 +141,7 @@ class JaxCompiledChecks(Suite):
             (hvd.reducescatter, 2, scattered),
             (lambda x: hvd.reducescatter(x, op=hvd.Sum), 2, scattered * size),
             (hvd.allgather, size * rows, gathered[rows * rank : rows * (rank + 1)]),
-            (hvd.alltoall, rows, np.concatenate([array[part] for array in of_all])),
+            (hvd.alltoall, rows, np.concatenate([array[part] for array in weights_of_all])),
         ]
         for call, count, expected in cases:
             weights = self.weights(rank, count)
@@ -156,11 +160,12 @@ class JaxCompiledChecks(Suite):
                 np.testing.assert_allclose(actual, expected, rtol=1e-12)
 
     def check_gradient_of_unequal_parts(self) -> None:
-        """Some ranks get one row more of the reducescatter than others. A rank may get no row."""
+        """The rows of a reducescatter cannot be divided evenly: some ranks get one row more than
+        others, and some may get no row."""
         for rows in (1, 2 * self.size + 1):
             count, remainder = divmod(rows, self.size)
-            of_all = [self.weights(r, count + (r < remainder)) for r in range(self.size)]
-            weights, scattered = of_all[self.rank], np.concatenate(of_all)
+            weights_of_all = [self.weights(r, count + (r < remainder)) for r in range(self.size)]
+            weights, scattered = weights_of_all[self.rank], np.concatenate(weights_of_all)
 
             def loss(x: jax.Array, weights: Array = weights) -> jax.Array:
                 return (hvd.reducescatter(x)[:, 0] * weights).sum()
@@ -176,8 +181,8 @@ class JaxCompiledChecks(Suite):
             return (hvd.allreduce(tree, op=hvd.Sum)["x"] * (self.rank + 1)).sum()
 
         for transform in (jax.grad(loss), jax.jit(jax.grad(loss))):
-            found = transform(jnp.ones(2))
-            assert (found == self.size * (self.size + 1) / 2).all(), found
+            gradient = transform(jnp.ones(2))
+            assert (gradient == self.size * (self.size + 1) / 2).all(), gradient
 
     def check_forward_derivatives(self) -> None:
         tangent = jnp.arange(6.0) * (self.rank + 1)
@@ -193,8 +198,8 @@ class JaxCompiledChecks(Suite):
             halved = jax.lax.scan(lambda c, _: (hvd.allreduce(c) / 2, None), x, None, length=3)[0]
             return (halved * (self.rank + 1)).sum()
 
-        found = jax.jit(jax.grad(loss))(jnp.ones(4))
-        np.testing.assert_allclose(found, np.full(4, (self.size + 1) / 2 / 8), rtol=1e-12)
+        gradient = jax.jit(jax.grad(loss))(jnp.ones(4))
+        np.testing.assert_allclose(gradient, np.full(4, (self.size + 1) / 2 / 8), rtol=1e-12)
 
     def check_a_pytree_is_one_batch(self) -> None:
         tree = {"w": jnp.full((3, 2), 1.0 * self.rank), "b": [jnp.full(4, self.rank, jnp.int32), 3]}
@@ -205,8 +210,8 @@ class JaxCompiledChecks(Suite):
         assert hvd.allreduce({}) == {}
 
     def check_calls_on_constants(self) -> None:
-        """A call on a constant is part of the compiled program. So all ranks make this call in each
-        run, even if they trace the program in different runs."""
+        """A call on a constant becomes part of the compiled program. So all ranks make this call in
+        each run, although some ranks trace the program again in a run and others do not."""
 
         @jax.jit
         def rows_of_all(x: jax.Array) -> jax.Array:
@@ -224,16 +229,17 @@ class JaxCompiledChecks(Suite):
             program = jax.jit(lambda x, c=constant: x * hvd.allreduce(c, op=hvd.Sum))
             assert "farandole_call" in program.lower(jnp.ones(2)).as_text()
             assert (program(jnp.ones(2)) == total).all()
-            looped = jax.lax.scan(
+            loop_total = jax.lax.scan(
                 lambda s, _, c=constant: (s + hvd.allreduce(c, op=hvd.Sum).sum(), None),
                 0.0,
                 None,
                 length=3,
             )
-            assert looped[0] == 3 * total
+            assert loop_total[0] == 3 * total
 
     def check_calls_on_constants_outside_of_jit(self) -> None:
-        """Outside of jit, derivatives and vmap make such calls at once. The shapes may differ."""
+        """Outside of jit, JAX makes a call on a constant immediately, also within grad and vmap. So
+        the shapes may differ between ranks."""
         rank_rows = np.ones(1 + self.rank)
         total = self.size * (self.size + 1) / 2
 
@@ -244,11 +250,11 @@ class JaxCompiledChecks(Suite):
         assert (jax.vmap(scaled)(jnp.ones(2)) == total).all()
 
         @jax.jit
-        def with_number(x: jax.Array) -> jax.Array:
+        def sum_and_number(x: jax.Array) -> jax.Array:
             with jax.ensure_compile_time_eval():
                 return x * int(hvd.allreduce(np.int32(2), op=hvd.Sum))
 
-        assert with_number(1.0) == 2 * self.size
+        assert sum_and_number(1.0) == 2 * self.size
         program = jax.jit(lambda x: x + hvd.alltoall(rank_rows, [1] * self.size)[0])
         self.expect_error("splits cannot be used inside jit", program, 1.0)
         with pytest.raises(jax.errors.ConcretizationTypeError):
@@ -258,16 +264,16 @@ class JaxCompiledChecks(Suite):
         def work(number: int) -> None:
             call = jax.jit(lambda x: hvd.allreduce(x, op=hvd.Sum, name=f"thread.{number}"))
             for i in range(30):
-                found[number].append(float(call(jnp.full(3, 100.0 * number + i))[0]))
+                totals[number].append(float(call(jnp.full(3, 100.0 * number + i))[0]))
 
-        found: list[list[float]] = [[], [], []]
+        totals: list[list[float]] = [[], [], []]
         threads = [threading.Thread(target=work, args=(number,)) for number in range(3)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
         for number in range(3):
-            assert found[number] == [self.size * (100.0 * number + i) for i in range(30)]
+            assert totals[number] == [self.size * (100.0 * number + i) for i in range(30)]
 
     def check_a_loop_of_unknown_length(self) -> None:
         double = jax.jit(
@@ -284,8 +290,8 @@ class JaxCompiledChecks(Suite):
 
         mean.defvjp(lambda x: (mean(x), None), lambda _, gradient: (3 * gradient,))
         assert (jax.jit(jax.grad(lambda x: mean(x).sum()))(jnp.ones(2)) == 3).all()
-        found = jax.jit(jax.hessian(lambda x: (hvd.allreduce(x) ** 3).sum()))(jnp.ones(2))
-        np.testing.assert_allclose(found, 6 * np.eye(2))
+        hessian = jax.jit(jax.hessian(lambda x: (hvd.allreduce(x) ** 3).sum()))(jnp.ones(2))
+        np.testing.assert_allclose(hessian, 6 * np.eye(2))
         per_example = jax.vmap(jax.grad(lambda x: (hvd.allreduce(x) ** 2).sum()))
         examples = jnp.arange(6.0).reshape(3, 2)
         assert (jax.jit(per_example)(examples) == 2 * examples).all()
@@ -301,9 +307,9 @@ class JaxCompiledChecks(Suite):
     def check_compression(self) -> None:
         values = jnp.full(5, 1.0 + self.rank)
         for compression in (hvd.Compression.fp16, hvd.Compression.bf16):
-            found = jax.jit(lambda x, c=compression: hvd.allreduce(x, compression=c))(values)
-            assert found.dtype == values.dtype
-            assert (found == (self.size + 1) / 2).all()
+            total = jax.jit(lambda x, c=compression: hvd.allreduce(x, compression=c))(values)
+            assert total.dtype == values.dtype
+            assert (total == (self.size + 1) / 2).all()
 
     def check_donated_arguments(self) -> None:
         step = jax.jit(lambda x: hvd.allreduce(x) + 1, donate_argnums=0)
@@ -314,23 +320,24 @@ class JaxCompiledChecks(Suite):
 
     def check_programs_that_are_compiled_ahead(self) -> None:
         tree = {"w": jnp.ones(3), "b": jnp.full(2, 1.0 * self.rank)}
-        compiled = jax.jit(hvd.allreduce).lower(tree).compile()
+        compiled_call = jax.jit(hvd.allreduce).lower(tree).compile()
         for _ in range(3):  # from the second call on, JAX may use a faster path
-            found = compiled(tree)
-            assert (found["w"] == 1).all() and (found["b"] == (self.size - 1) / 2).all()
+            averages = compiled_call(tree)
+            assert (averages["w"] == 1).all() and (averages["b"] == (self.size - 1) / 2).all()
 
     def check_an_input_that_is_used_again(self) -> None:
-        """The result of an allreduce uses the memory of its input, or of a copy of the input."""
+        """The result of an allreduce may take the memory of its input. If the program uses the
+        input again, XLA must copy it first."""
         x = jnp.arange(5000.0) + self.rank
         sums = jax.jit(lambda x: (hvd.allreduce(x, op=hvd.Sum), x + 1, hvd.broadcast(x, 0)))
         for _ in range(3):
-            total, second_total, first = sums(x)
+            total, incremented, broadcast_value = sums(x)
             expected = self.size * jnp.arange(5000.0) + self.size * (self.size - 1) / 2
-            assert jnp.array_equal(total, expected) and jnp.array_equal(second_total, x + 1)
-            assert jnp.array_equal(first, jnp.arange(5000.0))
+            assert jnp.array_equal(total, expected) and jnp.array_equal(incremented, x + 1)
+            assert jnp.array_equal(broadcast_value, jnp.arange(5000.0))
 
     def check_errors_of_compiled_calls(self) -> None:
-        """All ranks get the error, and later calls work."""
+        """If the calls of the ranks do not match, all ranks get the error, and later calls work."""
         if self.size == 1:
             return
         reduce, gather = jax.jit(hvd.allreduce), jax.jit(hvd.allgather)
@@ -364,7 +371,7 @@ class JaxCompiledChecks(Suite):
     def start_program_that_fails(self) -> None:
         @jax.jit
         def step(x: jax.Array) -> jax.Array:
-            for _ in range(20):  # so that the call fails after the start of the program
+            for _ in range(20):  # delays the call, so that it fails after the program has started
                 x = jnp.tanh(x @ x)
             return hvd.allreduce(x)
 
@@ -382,8 +389,10 @@ class JaxCompiledChecks(Suite):
                 return find_cause(error)
 
         for text in ("ABORTED: ", "INTERNAL: Compute error: Error dispatching computation: "):
-            lost = cause_of(f"{text}GroupLostError: rank 1 has left")
-            assert isinstance(lost, hvd.GroupLostError) and str(lost) == "rank 1 has left"
+            loss_error = cause_of(f"{text}GroupLostError: rank 1 has left")
+            assert (
+                isinstance(loss_error, hvd.GroupLostError) and str(loss_error) == "rank 1 has left"
+            )
         call_error = cause_of("ABORTED: CallError: the shape differs")
         assert isinstance(call_error, hvd.CallError) and str(call_error) == "the shape differs"
         other_error = cause_of("INTERNAL: something else")

@@ -17,7 +17,7 @@ STEPS = 6
 
 
 def bits_of(value: Any) -> Any:
-    """Return a value in a form in which `==` compares types, dtypes and bits."""
+    """Convert a value to a form in which `==` compares types, dtypes and bits."""
     if isinstance(value, jax.Array) and jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
         return "key", str(jax.random.key_impl(value)), bits_of(jax.random.key_data(value))
     if isinstance(value, (jax.Array, np.ndarray, np.generic)):
@@ -31,7 +31,7 @@ def bits_of(value: Any) -> Any:
 
 
 def values_of_all_kinds(seed: int) -> dict[str, Any]:
-    """Return values of all kinds. Each array differs between seeds."""
+    """Return values of all kinds. With another seed, each array has other elements."""
     random = np.random.default_rng(seed)
     numbers = random.integers(1, 100, 6).astype("float32").reshape(2, 3)
     payload = np.array([0x7FC00001 + seed, 0xFF800000, 0x80000000, 1], "uint32")
@@ -68,8 +68,8 @@ class JaxElasticChecks:
         state = elastic.JaxState(**values)
         expected = self.values_of(state, values)
         for _ in range(2):
-            for name, other in values_of_all_kinds(self.rank + 50).items():
-                setattr(state, name, other)
+            for name, other_value in values_of_all_kinds(self.rank + 50).items():
+                setattr(state, name, other_value)
             assert self.values_of(state, values) != expected
             state.restore()
             assert self.values_of(state, values) == expected
@@ -95,7 +95,7 @@ class JaxElasticChecks:
         assert self.values_of(state, values) == expected
 
     def check_objects_may_differ(self) -> None:
-        """All ranks get rank 0's values that contain no arrays, even if their own values differ."""
+        """Values without arrays may differ between the ranks: all ranks get those of rank 0."""
         losses = [0.5, 0.25] if self.rank == 0 else []
         best = {"name": "first"} if self.rank == 0 else None
         state = elastic.JaxState(params=jnp.ones(2), losses=losses, best=best)
@@ -119,7 +119,8 @@ class JaxElasticChecks:
         assert hvd.allreduce(jnp.ones(1), op=hvd.Sum)[0] == self.size
 
     def check_containers_and_functions_stay(self) -> None:
-        """Each rank keeps the functions of its own pytree."""
+        """A sync replaces the arrays of a pytree. Each rank keeps its own containers and
+        functions."""
 
         @jax.tree_util.register_pytree_node_class
         class Model:
@@ -159,7 +160,7 @@ class JaxElasticChecks:
         assert bits_of((state.params, state.key)) == expected
 
     def failing_program(self) -> Callable[[Any], Any]:
-        """Return a program that works as long as no rank has left the job."""
+        """Return a compiled program with a call, which fails after a rank has left the job."""
         return jax.jit(lambda x: x + hvd.allreduce(jnp.ones_like(x), op=hvd.Sum))
 
     def check_a_failure_that_shows_later_is_not_saved(self) -> None:

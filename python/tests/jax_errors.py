@@ -1,4 +1,5 @@
-"""The errors of the JAX frontend: calls, each with the whole text of its error."""
+"""The errors of the JAX frontend. Each case is a call that must fail, with the whole text of its
+error."""
 
 from __future__ import annotations
 

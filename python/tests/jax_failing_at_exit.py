@@ -1,6 +1,6 @@
 """A worker of a job of two, in which a compiled program fails on both ranks.
 
-Rank 1 ends without waiting for the program. Then rank 0 prints the error of its next call.
+Rank 1 ends while its program runs. Then rank 0 makes another call, and prints its error.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from farandole.jax.primitive import wait_for_programs
 
 @jax.jit
 def step(x: jax.Array) -> jax.Array:
-    for _ in range(20):  # so that the call fails after the start of the program
+    for _ in range(20):  # delays the call, so that it fails after the program has started
         x = jnp.tanh(x @ x)
     return hvd.allreduce(x)
 
@@ -27,7 +27,7 @@ matrix = jnp.ones((300 + hvd.rank(), 300 + hvd.rank()))
 if hvd.rank() == 1:
     step(matrix)
 else:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # so that it has time to print its error
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # so that this rank has time to print its error
     with contextlib.suppress(jax.errors.JaxRuntimeError):
         step(matrix)
         wait_for_programs()

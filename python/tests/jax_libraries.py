@@ -69,8 +69,8 @@ def train_nnx(optimizer: Any, seed: int, x: Any, y: Any) -> Any:
 
 def train_equinox(optimizer: Any, seed: int, x: Any, y: Any) -> Any:
     model = eqx.nn.MLP(COLUMNS, 1, 4, 1, key=jax.random.key(seed))
-    arrays, others = eqx.partition(model, eqx.is_array)
-    model = eqx.combine(hvd.broadcast_parameters(arrays), others)
+    arrays, other_leaves = eqx.partition(model, eqx.is_array)
+    model = eqx.combine(hvd.broadcast_parameters(arrays), other_leaves)
     state = optimizer.init(eqx.filter(model, eqx.is_array))
 
     @eqx.filter_jit
@@ -108,7 +108,7 @@ class JaxLibraryChecks(Suite):
         self.expect_training_of_all_rows(train_nnx)
 
     def check_flax_nnx_in_an_elastic_state(self) -> None:
-        """The state changes the objects that the program trains."""
+        """The elastic state restores the very objects that the program trains."""
         model = NnxModel(nnx.Rngs(self.rank))
         adam = hvd.DistributedOptimizer(optax.adam(0.1))
         optimizer = nnx.Optimizer(model, adam, wrt=nnx.Param)

@@ -73,9 +73,11 @@ class JaxTrainingChecks(Suite):
             hvd.check_parameters(distributed)
             self.expect_close(distributed, single_process)
             if self.size > 1:  # without the distributed optimizer, the replicas differ
-                unsynchronized = self.train(optimizer, self.own_rows(self.x), self.own_rows(self.y))
+                unsynchronized_params = self.train(
+                    optimizer, self.own_rows(self.x), self.own_rows(self.y)
+                )
                 self.expect_error(
-                    "are not the same on all ranks", hvd.check_parameters, unsynchronized
+                    "are not the same on all ranks", hvd.check_parameters, unsynchronized_params
                 )
 
     def check_accumulated_gradients(self) -> None:
@@ -86,8 +88,8 @@ class JaxTrainingChecks(Suite):
         single_process = self.train(optax.MultiSteps(optax.sgd(0.1), 2), self.x, self.y)
         self.expect_close(distributed, single_process)
 
-    def train_by_loss(self, optimizer: Any, names: str, all_rows: bool, compiled: bool) -> Any:
-        """Train with an optimizer whose update() also takes the arguments with these names."""
+    def train_by_loss(self, optimizer: Any, names: str, all_rows: bool, is_compiled: bool) -> Any:
+        """Train with an optimizer whose update() takes further arguments; `names` lists them."""
         x, y = (data if all_rows else self.own_rows(data) for data in (self.x, self.y))
 
         def value_fn(params: Any) -> jax.Array:
@@ -95,56 +97,60 @@ class JaxTrainingChecks(Suite):
 
         def step(params: Any, state: Any) -> Any:
             value, gradients = jax.value_and_grad(value_fn)(params)
-            known = {
+            arguments_by_name = {
                 "value": value,
-                "grad": jax.tree.map(jnp.array, gradients) if compiled else gradients,
+                "grad": jax.tree.map(jnp.array, gradients) if is_compiled else gradients,
                 "value_fn": value_fn,
                 "obj_fn": value_fn,
                 "grad_fn": lambda params, _: jax.grad(value_fn)(params),
             }
-            options = {name: known[name] for name in names.split()}
+            options = {name: arguments_by_name[name] for name in names.split()}
             updates, state = optimizer.update(gradients, state, params, **options)
             return optax.apply_updates(params, updates), state
 
-        run = jax.jit(step) if compiled else step
+        run = jax.jit(step) if is_compiled else step
         params = {"w": jnp.ones((5, 1))}
         state = optimizer.init(params)
-        for _ in range(4 if compiled else 1):
+        for _ in range(4 if is_compiled else 1):
             params, state = run(params, state)
         return params
 
     def check_optimizers_that_use_the_loss(self) -> None:
         ascent = optax.chain(optax.contrib.normalize(), optax.sgd(0.05))
         plateau = optax.contrib.reduce_on_plateau(factor=0.5, patience=1, rtol=0.2)
-        search = optax.scale_by_backtracking_linesearch(15, store_grad=True)
-        for optimizer, names, compiled in (
+        line_search = optax.scale_by_backtracking_linesearch(15, store_grad=True)
+        for optimizer, names, is_compiled in (
             (optax.chain(optax.sgd(0.1), plateau), "value", True),
             (optax.polyak_sgd(), "value", True),
             (optax.polyak_sgd(), "value", False),
             (optax.lbfgs(), "value grad value_fn", True),
-            (optax.chain(optax.sgd(1.0), search), "value grad value_fn", True),
-            (optax.chain(optax.sgd(1.0), search), "value grad value_fn", False),
+            (optax.chain(optax.sgd(1.0), line_search), "value grad value_fn", True),
+            (optax.chain(optax.sgd(1.0), line_search), "value grad value_fn", False),
             (optax.contrib.sophia(0.1), "obj_fn", True),
             (optax.contrib.sam(optax.sgd(0.1), ascent, opaque_mode=True), "grad_fn", True),
         ):
-            single_process = self.train_by_loss(optimizer, names, True, compiled)
+            single_process = self.train_by_loss(optimizer, names, True, is_compiled)
             distributed = hvd.DistributedOptimizer(optimizer)
-            found = self.train_by_loss(distributed, names, False, compiled)
-            hvd.check_parameters(found)
-            np.testing.assert_allclose(found["w"], single_process["w"], rtol=1e-6, atol=1e-9)
+            trained_params = self.train_by_loss(distributed, names, False, is_compiled)
+            hvd.check_parameters(trained_params)
+            np.testing.assert_allclose(
+                trained_params["w"], single_process["w"], rtol=1e-6, atol=1e-9
+            )
 
     def check_a_sum_of_losses(self) -> None:
         """Polyak's step size is the loss divided by the squared gradient. A sum over n ranks makes
         the gradient n times larger and the step size n times smaller, so the update is the same."""
         expected = self.train_by_loss(optax.polyak_sgd(1e9), "value", True, True)
-        summed = hvd.DistributedOptimizer(optax.polyak_sgd(1e9), op=hvd.Sum)
-        actual = self.train_by_loss(summed, "value", False, True)
+        sum_optimizer = hvd.DistributedOptimizer(optax.polyak_sgd(1e9), op=hvd.Sum)
+        actual = self.train_by_loss(sum_optimizer, "value", False, True)
         np.testing.assert_allclose(actual["w"], expected["w"], rtol=1e-6, atol=1e-9)
-        search = optax.scale_by_backtracking_linesearch(15, store_grad=True)
-        summed = hvd.DistributedOptimizer(optax.chain(optax.sgd(1 / self.size), search), op=hvd.Sum)
-        actual = self.train_by_loss(summed, "value grad value_fn", False, True)
+        line_search = optax.scale_by_backtracking_linesearch(15, store_grad=True)
+        sum_optimizer = hvd.DistributedOptimizer(
+            optax.chain(optax.sgd(1 / self.size), line_search), op=hvd.Sum
+        )
+        actual = self.train_by_loss(sum_optimizer, "value grad value_fn", False, True)
         expected = self.train_by_loss(
-            optax.chain(optax.sgd(1.0), search), "value grad value_fn", True, True
+            optax.chain(optax.sgd(1.0), line_search), "value grad value_fn", True, True
         )
         np.testing.assert_allclose(actual["w"], expected["w"], rtol=1e-6, atol=1e-9)
 
@@ -159,7 +165,7 @@ class JaxTrainingChecks(Suite):
             self.expect_close(transform(hvd.grad(loss_of))(params, x, y), expected)
 
     def check_gradients_outside_of_the_group(self) -> None:
-        """A rank that is not a member gets its own gradients."""
+        """A rank outside of the process set gets its own gradients, not averages."""
         params, own_batch = (
             initial_parameters(),
             (self.own_rows(self.x)[0], self.own_rows(self.y)[0]),
@@ -177,43 +183,47 @@ class JaxTrainingChecks(Suite):
                 self.expect_close(updates, jax.tree.map(lambda array: -array, expected))
             if not group.included():
                 with mock.patch.object(lifecycle, "is_elastic", lambda: True):
-                    compiled = jax.jit(hvd.grad(loss_of, process_set=group))
+                    compiled_grad = jax.jit(hvd.grad(loss_of, process_set=group))
                     with pytest.raises(jax.errors.JaxRuntimeError, match="not a member"):
-                        jax.block_until_ready(compiled(params, *own_batch))
+                        jax.block_until_ready(compiled_grad(params, *own_batch))
 
     def check_auxiliary_results(self) -> None:
-        def with_count(params: Any, x: jax.Array, y: jax.Array) -> Any:
+        def loss_and_count(params: Any, x: jax.Array, y: jax.Array) -> Any:
             return loss_of(params, x, y), len(x)
 
         params = initial_parameters()
         x, y = self.own_rows(self.x)[0], self.own_rows(self.y)[0]
         expected = jax.grad(loss_of)(params, self.x[0], self.y[0])
-        actual, count = hvd.grad(with_count, has_aux=True)(params, x, y)
+        actual, count = hvd.grad(loss_and_count, has_aux=True)(params, x, y)
         self.expect_close(actual, expected)
         assert count == ROWS // self.size
 
     def check_parameters_of_the_root(self) -> None:
         params = jax.tree.map(lambda array: array + self.rank, initial_parameters())
-        last = self.size - 1
-        found = hvd.broadcast_parameters(params, root_rank=last)
-        self.expect_close(found, jax.tree.map(lambda array: array + last, initial_parameters()))
-        hvd.check_parameters(found)
+        root = self.size - 1
+        root_params = hvd.broadcast_parameters(params, root_rank=root)
+        self.expect_close(
+            root_params, jax.tree.map(lambda array: array + root, initial_parameters())
+        )
+        hvd.check_parameters(root_params)
         if self.size > 1:
             self.expect_error("the first is `['hidden']['b']`", hvd.check_parameters, params)
 
     def check_parameters_in_another_order(self) -> None:
-        """JAX keeps the order of an OrderedDict."""
+        """The ranks may have the keys of a dict in different orders, but not those of an
+        OrderedDict: JAX sorts only the keys of a dict."""
         names = ["alpha", "beta", "gamma"][:: -1 if self.rank else 1]
         params = {"hidden": OrderedDict((name, jnp.ones(1)) for name in names), "w": jnp.ones(1)}
         if self.size > 1:
             text = "leaf 1 is\n"
             self.expect_error(text, hvd.broadcast_parameters, params)
-            fewer = {"w": jnp.ones(1)} if self.rank else {}
-            self.expect_error("there is none", hvd.broadcast_parameters, fewer)
+            missing_params = {"w": jnp.ones(1)} if self.rank else {}
+            self.expect_error("there is none", hvd.broadcast_parameters, missing_params)
         assert hvd.broadcast_parameters({"w": jnp.ones(1)})["w"] == 1
 
     def check_random_keys_are_parameters(self) -> None:
-        """Dropout layers of Flax keep a key and a counter in uint32 beside the parameters."""
+        """Dropout layers of Flax keep a random key and a counter, both uint32, among the
+        parameters."""
 
         def state_of(rank: int) -> dict[str, Any]:
             return {

@@ -1,4 +1,5 @@
-"""Start real jobs by the `farandole` command. If a job hangs, kill it and show its output."""
+"""Starts real jobs by the `farandole` command. A job that hangs is killed, and the error shows its
+output."""
 
 from __future__ import annotations
 
@@ -58,7 +59,7 @@ def command_of_launcher(launcher: str, size: int, *program: str | Path) -> list[
 def start_job(
     size: int, *program: str | Path, environment: Mapping[str, str] | None = None
 ) -> AbstractContextManager[subprocess.Popen[str]]:
-    """Start a job in a session of its own, and kill what is left of it at the end."""
+    """Start a job in a session of its own. At the end, kill the processes that are left of it."""
     return start_command(command(size, *program), environment)
 
 
@@ -66,7 +67,8 @@ def start_job(
 def start_command(
     words: list[str], environment: Mapping[str, str] | None
 ) -> Iterator[subprocess.Popen[str]]:
-    """Start a command in a session of its own, and kill what is left of it at the end."""
+    """Start a command in a session of its own. At the end, kill the processes that are left of
+    it."""
     process = subprocess.Popen(
         words,
         stdin=subprocess.DEVNULL,
@@ -108,8 +110,8 @@ def run_command(
 
 
 def run_checks(size: int, *suites: str, timeout: float = 600) -> None:
-    """Run all checks of the suites, each `module:Class`, with `size` workers. The timeout is in
-    seconds, for each suite."""
+    """Run all checks of the suites with `size` workers. A suite is given as `module:Class`.
+    `timeout` is the limit for each suite in seconds."""
     job = run(size, sys.executable, WORKER, *suites, timeout=timeout * len(suites))
     assert job.code == 0, job.text
     assert job.text.count("all checks passed") == size, job.text
@@ -138,5 +140,6 @@ def run_programs_of_page(page: Path, folder: Path) -> None:
 
 
 def everyday_and_long(everyday: Iterable[Any], long: Iterable[Any]) -> list[Any]:
-    """Return the values of a test parameter. Those in `long` get the marker of the long tests."""
+    """Return the values of a test parameter. The values in `long` are used only in the long
+    tests."""
     return [*everyday, *(pytest.param(value, marks=pytest.mark.long) for value in long)]

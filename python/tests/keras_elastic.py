@@ -35,11 +35,11 @@ class KerasElasticChecks(KerasFixture):
         attempts: list[tuple[int, int]] = []
         rank = self.rank
 
-        class FailTwice(keras.callbacks.Callback):
+        class TwiceFailingCallback(keras.callbacks.Callback):
             def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
                 if len(attempts) == 1 and (state.epoch, batch) == (1, 1):
                     raise HostsUpdatedInterrupt(skip_sync=False)
-                # The calls of the other ranks fail, because this rank leaves the job.
+                # As this rank leaves the job, the calls of the other ranks fail, too.
                 if len(attempts) == 2 and (state.epoch, batch) == (1, 1) and rank == 0:
                     raise hvd.GroupLostError("a failure that the test made")
 
@@ -54,7 +54,7 @@ class KerasElasticChecks(KerasFixture):
                 shuffle=False,
                 verbose=0,
                 callbacks=[
-                    FailTwice(),
+                    TwiceFailingCallback(),
                     hvd.elastic.UpdateBatchStateCallback(state),
                     hvd.elastic.UpdateEpochStateCallback(state),
                     hvd.elastic.CommitStateCallback(state, batches_per_commit=1),
@@ -72,7 +72,8 @@ class KerasElasticChecks(KerasFixture):
             assert np.array_equal(one, other)
 
     def check_elastic_steps(self) -> None:
-        """A loop without fit(). Rank 0 fails, and then the call of the other ranks fails."""
+        """A training loop without fit(). Rank 0 fails, so the call of the other ranks fails,
+        too."""
         model = make_model(seed=self.rank + 1)
         state = hvd.elastic.KerasState(model, batch=0)
         step, begun_steps = hvd.elastic.Step(state), []
@@ -80,29 +81,29 @@ class KerasElasticChecks(KerasFixture):
         while step.ready() and state.batch < 4:
             with step:
                 if not begun_steps:
-                    first = values_of(model)[0]
+                    first_variable = values_of(model)[0]
                 begun_steps.append(state.batch)
                 if begun_steps == [0, 1] and self.rank == 0:
                     raise hvd.GroupLostError("a failure that the test made")
-                added = hvd.allreduce(np.ones(variable.shape, "float32"), op=hvd.Sum)
-                variable.assign_add(added)
+                increment = hvd.allreduce(np.ones(variable.shape, "float32"), op=hvd.Sum)
+                variable.assign_add(increment)
                 state.batch += 1
         assert begun_steps == [0, 1, 1, 2, 3]
-        np.testing.assert_allclose(values_of(model)[0], first + 4 * self.size, rtol=1e-5)
+        np.testing.assert_allclose(values_of(model)[0], first_variable + 4 * self.size, rtol=1e-5)
         self.expect_equal_replicas(model)
 
     def expect_same_as_without_failure(self, make: Callable[[], Any]) -> None:
         """A rank fails in the first epoch, before the first commit."""
         x, y = self.own_rows()
         model, expected = make(), make()
-        for one in (model, expected):
+        for each_model in (model, expected):
             optimizer = hvd.DistributedOptimizer(keras.optimizers.Adam(0.05))
-            one.compile(optimizer=optimizer, loss="mse")
+            each_model.compile(optimizer=optimizer, loss="mse")
         state = hvd.elastic.KerasState(model)
         attempts: list[int] = []
         rank = self.rank
 
-        class FailOnce(keras.callbacks.Callback):
+        class OnceFailingCallback(keras.callbacks.Callback):
             def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
                 if len(attempts) == 1 and batch == 1 and rank == 0:
                     raise hvd.GroupLostError("a failure that the test made")
@@ -116,7 +117,11 @@ class KerasElasticChecks(KerasFixture):
         @hvd.elastic.run
         def train(state: Any) -> None:
             attempts.append(0)
-            fit(model, FailOnce(), hvd.elastic.CommitStateCallback(state, batches_per_commit=0))
+            fit(
+                model,
+                OnceFailingCallback(),
+                hvd.elastic.CommitStateCallback(state, batches_per_commit=0),
+            )
 
         train(state)
         assert len(attempts) == 2
@@ -127,7 +132,8 @@ class KerasElasticChecks(KerasFixture):
         self.expect_same_as_without_failure(make_model)
 
     def check_elastic_state_without_a_model_that_is_built(self) -> None:
-        """If the model were not built, fit() would give it different weights on each rank."""
+        """A state rejects a model that is not built, because fit() would build it with different
+        weights on each rank."""
         model = keras.Sequential([keras.layers.Dense(2), keras.layers.Dense(1)])
         model.compile(keras.optimizers.SGD(0.5), loss="mse")
         state = hvd.elastic.KerasState(model)
@@ -155,8 +161,8 @@ class KerasElasticChecks(KerasFixture):
         self.expect_sum_works()
 
     def check_elastic_state_of_a_model_that_is_not_called(self) -> None:
-        """All layers are built, but the model that contains them is not. One layer is never
-        used."""
+        """One model is not built itself, although all its layers are. In the other model, one layer
+        is never used, so this layer is not built."""
 
         class NestedModel(keras.Model):
             def __init__(self) -> None:
@@ -171,14 +177,15 @@ class KerasElasticChecks(KerasFixture):
             def call(self, x: Any) -> Any:
                 return self.used(x)
 
-        choice = ModelWithUnusedLayer()
-        choice(np.ones((1, 3), "float32"))
-        for model in (NestedModel(), choice):
+        unused_layer_model = ModelWithUnusedLayer()
+        unused_layer_model(np.ones((1, 3), "float32"))
+        for model in (NestedModel(), unused_layer_model):
             hvd.elastic.KerasState(model).sync()
             self.expect_equal_replicas(model)
 
     def check_elastic_state_of_a_model_that_is_built_later(self) -> None:
-        """Variables that were never saved keep their values."""
+        """The model is built after the state is made. Its variables were never saved, so a restore
+        keeps their values."""
         model = keras.Sequential([keras.layers.Dense(2), keras.layers.Dense(1)])
         model.compile(optimizer=keras.optimizers.SGD(0.5, momentum=0.9), loss="mse")
         state = hvd.elastic.KerasState(model)
@@ -191,7 +198,8 @@ class KerasElasticChecks(KerasFixture):
         assert (keras.ops.convert_to_numpy(model.variables[0]) == 1).all()
 
     def check_errors_of_calls_are_not_retried(self) -> None:
-        """Errors of compiled steps have other classes. They are not retried, either."""
+        """If calls do not match, a compiled step raises an error of the backend's own class. The
+        elastic loop must not retry such an error."""
         if self.size == 1:
             return
         model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1 + self.rank)])
@@ -216,7 +224,7 @@ class KerasElasticChecks(KerasFixture):
         committed: list[Any] = []
         begun_steps: list[Any] = []
 
-        class AnnounceNewHost(keras.callbacks.Callback):
+        class HostAnnouncer(keras.callbacks.Callback):
             def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
                 if len(begun_steps) == 1 and batch == 1:
                     state.save()
@@ -232,22 +240,25 @@ class KerasElasticChecks(KerasFixture):
         def train(state: Any) -> None:
             begun_steps.append(values_of(model))
             rates.append(float(keras.ops.convert_to_numpy(model.optimizer.learning_rate)))
-            model.fit(x, y, batch_size=ROWS // self.size, verbose=0, callbacks=[AnnounceNewHost()])
+            model.fit(x, y, batch_size=ROWS // self.size, verbose=0, callbacks=[HostAnnouncer()])
 
         rates: list[float] = []
         state.register_reset_callbacks([lambda: setattr(model.optimizer, "learning_rate", 0.125)])
         train(state)
-        assert rates == [0.5, 0.125]  # the change by the callback is kept
-        found = [value for value in begun_steps[1] if not np.array_equal(value, np.float32(0.125))]
-        for one, other in zip(found, committed, strict=True):
+        assert rates == [0.5, 0.125]  # the callback's change of the learning rate is kept
+        restored = [
+            value for value in begun_steps[1] if not np.array_equal(value, np.float32(0.125))
+        ]
+        for one, other in zip(restored, committed, strict=True):
             np.testing.assert_array_equal(one, other)
 
     def check_batches_that_are_committed_in_pairs(self) -> None:
-        """train_on_batch() fails. Keras' trainer for JAX then still has the weights of the batch
-        before, which are newer than the commit."""
+        """After every second batch, the program commits. If train_on_batch() fails, Keras' trainer
+        for JAX still has the weights of the previous batch, which may be newer than the commit. A
+        restore must discard them."""
         model, expected = make_model(), make_model()
-        for one in (model, expected):
-            one.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)), loss="mse")
+        for each_model in (model, expected):
+            each_model.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)), loss="mse")
         x, y = self.own_rows()
 
         def train_with(model_to_train: Any, batch: int) -> None:
@@ -286,13 +297,13 @@ class KerasElasticChecks(KerasFixture):
         assert float(keras.ops.convert_to_numpy(model.optimizer.learning_rate)) == 0.5
 
     def check_the_order_of_the_callbacks(self) -> None:
-        """With each order of the callbacks, a commit has the batch and the epoch of its weights.
-        The optimizer's count of batches agrees, too."""
+        """In each order of the callbacks, a commit contains weights, batch, epoch and the
+        optimizer's count of batches of the same moment."""
         model, trained = make_model(), 0
         model.compile(keras.optimizers.SGD(0.1), loss="mse")
         x, y = self.own_rows()
 
-        class Fail(keras.callbacks.Callback):
+        class FailingCallback(keras.callbacks.Callback):
             def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
                 nonlocal trained
                 if trained == end:
@@ -301,7 +312,7 @@ class KerasElasticChecks(KerasFixture):
 
         def fit_one_epoch(state: Any, order: Any) -> None:
             size = ROWS // self.size
-            callbacks = [Fail(), *(kind(state) for kind in order)]
+            callbacks = [FailingCallback(), *(kind(state) for kind in order)]
             remaining_rows = slice(state.batch * size, None)
             model.fit(
                 x[remaining_rows],
@@ -348,9 +359,10 @@ class KerasElasticChecks(KerasFixture):
             assert self.commits_of_fit(model, interval) == expected, interval
 
     def check_executions_of_several_batches(self) -> None:
-        """Callbacks count batches, even if the model trains several of them at once."""
+        """Keras may train several batches in one execution. The callbacks still count batches, not
+        executions."""
         if keras.config.backend() == "torch":
-            return  # there, Keras trains one batch at a time
+            return  # with torch, Keras trains one batch at a time
         model = make_model()
         model.compile(keras.optimizers.SGD(0.1), loss="mse", steps_per_execution=2)
         for interval, expected in (
@@ -360,15 +372,16 @@ class KerasElasticChecks(KerasFixture):
             (0, [(1, 0), (2, 0)]),
         ):
             assert self.commits_of_fit(model, interval) == expected, interval
-        # Old versions of Keras give on_train_batch_end() the first batch of an execution.
+        # Old versions of Keras call on_train_batch_end() with the number of the first batch of an
+        # execution.
         state = hvd.elastic.KerasState(model, batch=0)
         callback = hvd.elastic.UpdateBatchStateCallback(state)
         callback.set_model(model)
         callback.set_params({"steps": 3})
         callback.on_epoch_begin(0)
-        for first, wanted_batch in ((0, 2), (2, 3)):
-            callback.on_train_batch_begin(first)
-            callback.on_train_batch_end(first)
+        for first_batch, wanted_batch in ((0, 2), (2, 3)):
+            callback.on_train_batch_begin(first_batch)
+            callback.on_train_batch_end(first_batch)
             assert state.batch == wanted_batch
         # A user's own loop may call only on_train_batch_end().
         commits: list[int] = []
@@ -380,7 +393,7 @@ class KerasElasticChecks(KerasFixture):
         assert commits == [1, 3, 0, 2, 4]
 
     def commits_of_fit(self, model: Any, interval: int) -> list[tuple[int, int]]:
-        """Return the epoch and the batch of each commit in two epochs."""
+        """Train two epochs. Return the epoch and the batch of each commit."""
         state = hvd.elastic.KerasState(model, batch=0, epoch=0)
         commits: list[tuple[int, int]] = []
         state.commit = lambda: commits.append((state.epoch, state.batch))
@@ -410,13 +423,13 @@ class KerasElasticChecks(KerasFixture):
             for momentum in momentums:
                 momentum.assign(momentum * 0)
             state.restore()
-            found = [float(keras.ops.max(momentum)) for momentum in momentums]
-            assert found == [5.0, 15.0], (names, given, found)
+            largest_values = [float(keras.ops.max(momentum)) for momentum in momentums]
+            assert largest_values == [5.0, 15.0], (names, given, largest_values)
             hvd.check_parameters([*model.weights, *momentums])
 
     def check_the_state_of_seed_generators(self) -> None:
-        """A commit keeps the seed states of this rank. Other and new ranks do not get these states,
-        because then all ranks would drop the same units."""
+        """A restore also restores the states of this rank's seed generators. A sync does not copy
+        them to other ranks, because then dropout would drop the same units on all ranks."""
         model = make_model(seed=self.rank + 1, dropout=0.5)
         model.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)), loss="mse")
         seeds_before = seeds_of(model)
@@ -430,37 +443,43 @@ class KerasElasticChecks(KerasFixture):
         assert seeds_of(model) == seeds_before
 
     def check_local_variables_of_a_state(self) -> None:
-        """All ranks get the state of rank 0. But ranks that have trained before keep their local
-        variables and the momentum of these. A new rank gets both from rank 0."""
+        """All ranks get the state of rank 0. But a rank that has trained before keeps its local
+        variables and their momentum. Only a new rank gets these from rank 0."""
         self.sync_local_variables(keras.optimizers.SGD(0.1, momentum=0.9))
         if hasattr(keras.optimizers, "MultiOptimizer"):
             self.sync_local_variables(make_multi_optimizer())
 
     def sync_local_variables(self, base_optimizer: Any) -> None:
         model = make_model(seed=self.rank + 1)
-        local = model.layers[-1]
-        optimizer = hvd.PartialDistributedOptimizer(base_optimizer, local_layers=local)
+        local_layer = model.layers[-1]
+        optimizer = hvd.PartialDistributedOptimizer(base_optimizer, local_layers=local_layer)
         model.compile(optimizer, loss="mse")
         state = hvd.elastic.KerasState(model)
         state.sync()
         self.expect_equal_replicas(model)
         momentums = {
             id(variable): momentum
-            for one in getattr(optimizer, "optimizers", [optimizer])
-            for variable, momentum in zip(one._trainable_variables, one.momentums, strict=True)
+            for inner_optimizer in getattr(optimizer, "optimizers", [optimizer])
+            for variable, momentum in zip(
+                inner_optimizer._trainable_variables, inner_optimizer.momentums, strict=True
+            )
         }
-        own, shared = (
-            [variable, momentums[id(variable)]] for variable in (local.kernel, model.variables[0])
+        local_state, shared_state = (
+            [variable, momentums[id(variable)]]
+            for variable in (local_layer.kernel, model.variables[0])
         )
         for is_new in (False, 0 < self.rank == self.size - 1):
-            for variable in [*own, *shared]:
+            for variable in [*local_state, *shared_state]:
                 variable.assign(keras.ops.full(variable.shape, self.rank + 5.0))
             if is_new:
                 state = hvd.elastic.KerasState(model)
             state.sync()
-            expected = [*[5 if is_new else self.rank + 5] * len(own), *[5] * len(shared)]
+            expected = [
+                *[5 if is_new else self.rank + 5] * len(local_state),
+                *[5] * len(shared_state),
+            ]
             for _ in range(2):
-                for variable, number in zip([*own, *shared], expected, strict=True):
+                for variable, number in zip([*local_state, *shared_state], expected, strict=True):
                     assert (keras.ops.convert_to_numpy(variable) == number).all(), number
                     variable.assign(variable * 0)
                 state.restore()

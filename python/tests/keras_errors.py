@@ -1,4 +1,5 @@
-"""The errors of the Keras frontend: calls, each with the whole text of its error."""
+"""The errors of the Keras frontend. Each case is a call that must fail, with the whole text of its
+error."""
 
 from __future__ import annotations
 
@@ -88,9 +89,9 @@ def _optimizer_cases() -> Iterator[Case]:
         "backward_passes_per_step must be set before the optimizer is built: call "
         "DistributedOptimizer() before compile() and fit()",
     )
-    other = sgd(gradient_accumulation_steps=3)
+    accumulating_optimizer = sgd(gradient_accumulation_steps=3)
     yield (
-        lambda: hvd.DistributedOptimizer(other, backward_passes_per_step=2),
+        lambda: hvd.DistributedOptimizer(accumulating_optimizer, backward_passes_per_step=2),
         "backward_passes_per_step is 2, but gradient_accumulation_steps of the optimizer is 3: "
         "give one of them",
     )
@@ -134,7 +135,7 @@ def _training_cases() -> Iterator[Case]:
         "XLA of TensorFlow cannot compile the calls of a distributed optimizer: use "
         'model.compile(..., jit_compile=False), or "auto"',
     )
-    keras.config.disable_traceback_filtering()  # filtering would add arguments of layers to errors
+    keras.config.disable_traceback_filtering()  # the filter adds arguments of layers
     inner = hvd.DistributedOptimizer(keras.optimizers.SGD())
     yield (
         lambda: _fit(keras.optimizers.LossScaleOptimizer(inner), run_eagerly=True),

@@ -27,8 +27,8 @@ def make_multi_optimizer(**options: Any) -> Any:
 
 
 class TwoLayerModel(keras.Model):
-    """Two layers with one optimizer each, as in a GAN. The optimizers become attributes with these
-    names or, without names, a list."""
+    """Two layers with one optimizer each, as in a GAN. The model has the optimizers as attributes
+    with these names, and also in a list."""
 
     def __init__(self, names: Sequence[str]) -> None:
         super().__init__()
@@ -53,7 +53,8 @@ class TwoLayerModel(keras.Model):
 
 class KerasOptimizersChecks(KerasFixture):
     def check_a_model_that_was_trained_before(self) -> None:
-        """fit() does not use the step that it compiled before the optimizer was distributed."""
+        """fit() must not go on with the training step that it compiled before the optimizer was
+        distributed."""
         x, y = self.own_rows()
 
         def fit(model: Any, callbacks: Sequence[Any] = ()) -> None:
@@ -79,8 +80,8 @@ class KerasOptimizersChecks(KerasFixture):
             self.expect_equal_replicas(model)
 
     def check_optimizers_of_a_model(self) -> None:
-        """Each optimizer is found once, in the order of the names. The variables of all are
-        compared."""
+        """The callback finds each optimizer of a model once, in the order of the attributes' names,
+        and compares the variables of all of them."""
         for names in (["z", "a"], []):
             model = TwoLayerModel(names)
             assert optimizers_of(model) == model.all_optimizers[:: -1 if names else 1]
@@ -109,14 +110,15 @@ class KerasOptimizersChecks(KerasFixture):
                 warnings.filterwarnings("error", "the optimizer of this model is not distributed")
                 callback.on_train_begin()
             hvd.check_parameters(model.weights)
-            if has_to_wait and self.rank != root:  # as the first batch does
+            if has_to_wait and self.rank != root:  # the first batch also builds the optimizers
                 model.build_optimizers()
             callback.on_train_batch_end(0)
             self.expect_equal_replicas(model)
             assert float(keras.ops.max(model.d_optimizer.momentums[0])) == root + 5
 
     def check_local_layers_of_a_multi_optimizer(self) -> None:
-        """The optimizers inside may be made after the local variables were registered."""
+        """The inner optimizers of a MultiOptimizer may be made after the local variables were
+        registered."""
         if not hasattr(keras.optimizers, "MultiOptimizer"):
             return
         for options in ({}, {"global_clipnorm": 0.1}):

@@ -49,8 +49,8 @@ def quick_torch_compile() -> Iterator[None]:
 
 
 class KerasFrontend:
-    """The frontend for these checks, which use only its module. The conformance suite tests the
-    frontend of each backend."""
+    """A Suite needs a frontend, but these checks use only its module `api`. The conformance suites
+    test the frontends of the backends."""
 
     api = hvd
     dtypes: Sequence[str] = ()
@@ -87,13 +87,13 @@ def values_of(model: Any) -> list[Any]:
 
 
 def seeds_of(model: Any) -> list[Any]:
-    """Return the states of the model's seed generators."""
+    """Return the current states of the model's seed generators."""
     weights = set(map(id, model.weights))
     states = [variable for variable in model.variables if id(variable) not in weights]
     return [keras.ops.convert_to_numpy(state).tolist() for state in states]
 
 
-class TwoOptimizers(keras.Model):
+class TwoOptimizerModel(keras.Model):
     """A model of the TensorFlow backend, in which compile() gets no optimizer, as in a GAN."""
 
     def __init__(self, optimizer: Any) -> None:
@@ -186,7 +186,7 @@ class KerasFixture(Suite):
 class KerasTrainingChecks(KerasFixture):
     def check_gradients_of_different_variables(self) -> None:
         """Ranks that have gradients of different variables get errors, not averages of them."""
-        if keras.config.backend() == "jax":  # JAX computes a gradient of each variable
+        if keras.config.backend() == "jax":  # with JAX, Keras needs a gradient of each variable
             return
         head_variables = [keras.Variable([1.0]), keras.Variable([1.0])]
         optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(1.0))
@@ -197,8 +197,8 @@ class KerasTrainingChecks(KerasFixture):
             self.expect_error(
                 "gradients of different variables", optimizer.apply, own_gradients, head_variables
             )
-            fewer = 1 + self.rank % 2
-            self.expect_error("", optimizer.apply, [ones] * fewer, head_variables[:fewer])
+            count = 1 + self.rank % 2
+            self.expect_error("", optimizer.apply, [ones] * count, head_variables[:count])
         assert [float(keras.ops.sum(head)) for head in head_variables] == [0.0, 1.0]
 
     def check_fit_as_one_process_with_all_data(self) -> None:
@@ -285,7 +285,7 @@ class KerasTrainingChecks(KerasFixture):
                 model = make_model()
                 model.compile(optimizer=optimizer, loss="mse")
                 assert model.jit_compile is expected, optimizer
-                model = TwoOptimizers(optimizer)
+                model = TwoOptimizerModel(optimizer)
                 assert model.jit_compile is expected, optimizer
             # A model that was not compiled has no optimizer.
             model = make_model()
@@ -298,11 +298,12 @@ class KerasTrainingChecks(KerasFixture):
         assert make_model().predict(self.words[0], verbose=0).shape == (ROWS, 1)
 
     def check_optimizers_with_names_of_their_own(self) -> None:
-        """XLA of TensorFlow would raise an error that does not say what to do."""
+        """If XLA compiled the step, TensorFlow would raise an error that does not say what to
+        do."""
         if keras.config.backend() != "tensorflow":
             return
         for value in ("auto", True):
-            model = TwoOptimizers(hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)))
+            model = TwoOptimizerModel(hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)))
             model.compile(jit_compile=value)
             if value is True:
                 expected = "use model.compile(..., jit_compile=False)"
@@ -365,23 +366,25 @@ class KerasTrainingChecks(KerasFixture):
             np.testing.assert_allclose([float(variable) for variable in variables], expected)
 
     def check_local_variables_over_several_batches(self) -> None:
-        """Over several batches, local variables get the same sums or averages as shared
-        variables."""
+        """If an optimizer accumulates gradients of several batches, it must divide those of local
+        variables like those of shared variables."""
         for is_averaged, expected in ((False, -2.0), (True, -1.0)):
-            shared, local = keras.Variable(0.0), keras.Variable(0.0)
+            shared_variable, local_variable = keras.Variable(0.0), keras.Variable(0.0)
             optimizer = hvd.DistributedOptimizer(
                 keras.optimizers.SGD(1.0),
                 backward_passes_per_step=2,
                 average_aggregated_gradients=is_averaged,
                 scale_local_gradients=False,
             )
-            optimizer.register_local_var(local)
-            optimizer.build([shared, local])
+            optimizer.register_local_var(local_variable)
+            optimizer.build([shared_variable, local_variable])
             for _ in range(2):
-                optimizer.apply([keras.ops.ones(()), keras.ops.ones(())], [shared, local])
-            assert (float(shared), float(local)) == (expected, expected), (
+                optimizer.apply(
+                    [keras.ops.ones(()), keras.ops.ones(())], [shared_variable, local_variable]
+                )
+            assert (float(shared_variable), float(local_variable)) == (expected, expected), (
                 is_averaged,
-                float(local),
+                float(local_variable),
             )
 
     def check_loss_scaling(self) -> None:
@@ -417,19 +420,19 @@ class KerasTrainingChecks(KerasFixture):
     def train_with_an_overflow(self, *, has_gradient: bool) -> None:
         keras.utils.set_random_seed(1)
         inputs = [keras.Input((1,)), keras.Input((1,))]
-        shared, local = (keras.layers.Dense(1, use_bias=False) for _ in range(2))
-        # Use one operation in both cases, because the number of operations changes the order of the
-        # variables.
+        shared_layer, local_layer = (keras.layers.Dense(1, use_bias=False) for _ in range(2))
+        # Use one operation with and without a gradient, because the number of operations changes
+        # the order of the model's variables.
         transform = keras.ops.negative if has_gradient else keras.ops.stop_gradient
-        local_output = transform(local(-inputs[1]))
-        model = keras.Model(inputs, shared(inputs[0]) + local_output)
+        local_output = transform(local_layer(-inputs[1]))
+        model = keras.Model(inputs, shared_layer(inputs[0]) + local_output)
         optimizer = hvd.PartialDistributedOptimizer(
             keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.5), initial_scale=4.0),
-            local_layers=local,
+            local_layers=local_layer,
         )
-        model.compile(optimizer, loss=lambda _, found: keras.ops.mean(found))
+        model.compile(optimizer, loss=lambda _, predictions: keras.ops.mean(predictions))
         values_before = [
-            keras.ops.convert_to_numpy(layer.kernel).item() for layer in (shared, local)
+            keras.ops.convert_to_numpy(layer.kernel).item() for layer in (shared_layer, local_layer)
         ]
         x = np.ones((4, 1), "float32")
         own_inputs = x * self.size
@@ -437,15 +440,17 @@ class KerasTrainingChecks(KerasFixture):
             own_inputs[2] = np.inf
         model.fit([x, own_inputs], x, batch_size=1, shuffle=False, verbose=0)
         values_after = [
-            keras.ops.convert_to_numpy(layer.kernel).item() for layer in (shared, local)
+            keras.ops.convert_to_numpy(layer.kernel).item() for layer in (shared_layer, local_layer)
         ]
         steps = np.multiply([3, 3 if has_gradient else 0], 0.5)
         np.testing.assert_allclose(values_after, np.subtract(values_before, steps), rtol=1e-5)
-        self.expect_equal_replicas([shared.kernel, optimizer.dynamic_scale, optimizer.iterations])
+        self.expect_equal_replicas(
+            [shared_layer.kernel, optimizer.dynamic_scale, optimizer.iterations]
+        )
 
     def check_a_loss_that_is_not_scaled(self) -> None:
         if keras.config.backend() == "jax":
-            return  # there, the apply() of a LossScaleOptimizer of Keras raises a TypeError
+            return  # with JAX, apply() of Keras' LossScaleOptimizer raises a TypeError
         keras.config.set_dtype_policy("mixed_float16")
         try:
             variable = keras.Variable(1.0, dtype="float32")
@@ -458,9 +463,9 @@ class KerasTrainingChecks(KerasFixture):
                     for _ in range(2):
                         gradient = optimizer.scale_loss(gradient) if scales_loss else gradient
                         optimizer.apply([gradient], [variable])
-                found = [str(warning.message) for warning in caught]
-                assert len(found) == (not scales_loss), found
-                assert scales_loss or "optimizer.scale_loss(loss)" in found[0]
+                warning_texts = [str(warning.message) for warning in caught]
+                assert len(warning_texts) == (not scales_loss), warning_texts
+                assert scales_loss or "optimizer.scale_loss(loss)" in warning_texts[0]
         finally:
             keras.config.set_dtype_policy("float32")
 
@@ -472,7 +477,7 @@ class KerasTrainingChecks(KerasFixture):
         model = make_model(seed=self.rank + 1, dropout=0.5)
         self.train_together(model, optimizer, callbacks=[callback])
         self.expect_equal_replicas(model)
-        # Each rank keeps its own seed, and so drops different units.
+        # Each rank keeps its own seed, so that its dropout drops other units.
         assert [seed for seed, _ in seeds_of(model)] == [self.rank + 1]
         model = make_model(seed=self.rank + 1)
         self.expect_different_replicas(model)
@@ -485,19 +490,19 @@ class KerasTrainingChecks(KerasFixture):
         """Some ranks have built or used their optimizer before, and others have not."""
         root = self.size - 1
 
-        class CompareBeforeTheFirstStep(keras.callbacks.Callback):
+        class FirstStepChecker(keras.callbacks.Callback):
             def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
                 hvd.check_parameters(self.model)
 
         def optimizer() -> Any:
-            return keras.optimizers.Adam(0.01, name="adam")  # the same name on all ranks
+            return keras.optimizers.Adam(0.01, name="adam")  # a name that all ranks share
 
         single_process = self.train_alone(make_model(seed=root + 1), optimizer())
         model = make_model(seed=self.rank + 1)
         distributed = hvd.DistributedOptimizer(optimizer())
         callbacks = [
             hvd.callbacks.BroadcastGlobalVariablesCallback(root),
-            CompareBeforeTheFirstStep(),
+            FirstStepChecker(),
         ]
         self.train_together(model, distributed, callbacks=callbacks)
         self.expect_close_variables(variables_of(model), variables_of(single_process))
@@ -521,18 +526,22 @@ class KerasTrainingChecks(KerasFixture):
 
     def check_local_variables_of_the_callback(self) -> None:
         model = make_model(seed=self.rank + 1)
-        local = model.layers[-1].variables
-        values_before = [np.array(keras.ops.convert_to_numpy(variable)) for variable in local]
+        local_variables = model.layers[-1].variables
+        values_before = [
+            np.array(keras.ops.convert_to_numpy(variable)) for variable in local_variables
+        ]
         optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.0))
-        callback = hvd.callbacks.BroadcastGlobalVariablesCallback(0, local_variables=local)
+        callback = hvd.callbacks.BroadcastGlobalVariablesCallback(
+            0, local_variables=local_variables
+        )
         self.train_together(model, optimizer, callbacks=[callback])
-        for variable, value in zip(local, values_before, strict=True):
+        for variable, value in zip(local_variables, values_before, strict=True):
             assert np.array_equal(keras.ops.convert_to_numpy(variable), value)
         self.expect_different_replicas(model)
 
     def check_names_of_checks(self) -> None:
-        """The name of the call contains check_parameters, so that reports of waiting ranks name
-        this function."""
+        """The comparison is a call whose name contains check_parameters, so that reports about
+        waiting ranks show in which function they wait."""
         if self.size == 1:
             return
         text = "`check_parameters.same` was submitted differently"
@@ -548,17 +557,18 @@ class KerasTrainingChecks(KerasFixture):
         mean_losses: list[float] = []
         own_losses: list[float] = []
 
-        class RecordOwnLoss(keras.callbacks.Callback):
+        class OwnLossRecorder(keras.callbacks.Callback):
             def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
                 own_losses.append(logs["loss"])
 
-        class RecordMeanLoss(keras.callbacks.Callback):
+        class MeanLossRecorder(keras.callbacks.Callback):
             def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
                 mean_losses.append(logs["loss"])
 
         optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.1))
-        average = hvd.callbacks.MetricAverageCallback()
-        self.fit(model, optimizer, x, y, 4, callbacks=[RecordOwnLoss(), average, RecordMeanLoss()])
+        averager = hvd.callbacks.MetricAverageCallback()
+        callbacks = [OwnLossRecorder(), averager, MeanLossRecorder()]
+        self.fit(model, optimizer, x, y, 4, callbacks=callbacks)
         expected = np.mean(hvd.allgather_object(own_losses), 0)
         np.testing.assert_allclose(mean_losses, expected, rtol=1e-9)
         assert set(map(tuple, hvd.allgather_object(mean_losses))) == {tuple(mean_losses)}
@@ -574,9 +584,11 @@ class KerasTrainingChecks(KerasFixture):
 
     def learning_rates_with(self, *callbacks: Any, epochs: int = 3) -> list[float]:
         """Return the learning rate of each batch."""
-        optimizer, record = hvd.DistributedOptimizer(keras.optimizers.SGD(0.3)), RateRecorder()
-        self.train_together(make_model(), optimizer, callbacks=[*callbacks, record], epochs=epochs)
-        return record.rates
+        optimizer, recorder = hvd.DistributedOptimizer(keras.optimizers.SGD(0.3)), RateRecorder()
+        self.train_together(
+            make_model(), optimizer, callbacks=[*callbacks, recorder], epochs=epochs
+        )
+        return recorder.rates
 
     def check_learning_rates(self) -> None:
         rate, size = 0.1, self.size
@@ -589,7 +601,7 @@ class KerasTrainingChecks(KerasFixture):
         ]
         np.testing.assert_allclose(warm_up, [*expected, *[rate] * BATCHES], rtol=1e-5)
         steps = hvd.callbacks.LearningRateScheduleCallback
-        # A constant multiplier means exponential decay from start_epoch on.
+        # A constant multiplier makes the learning rate decay exponentially from start_epoch on.
         actual = self.learning_rates_with(
             steps(rate, lambda epoch: 0.5**epoch, end_epoch=1),
             steps(0.7, 0.9, start_epoch=1),
@@ -603,12 +615,12 @@ class KerasTrainingChecks(KerasFixture):
         smooth = steps(rate, lambda epoch: 1 / (1 + epoch), staircase=False)
         expected = [rate / (1 + batch / BATCHES) for batch in range(3 * BATCHES)]
         np.testing.assert_allclose(self.learning_rates_with(smooth), expected, rtol=1e-5)
-        # Another fit() has fewer batches, as after a change of the number of ranks.
+        # The next fit() has fewer batches per epoch, as after a change of the number of ranks.
         x, y = (rows[: len(rows) // 2] for rows in self.own_rows())
-        sgd, record, size = keras.optimizers.SGD(1.0), RateRecorder(), ROWS // self.size
-        self.fit(make_model(), sgd, x, y, size, callbacks=[smooth, record], epochs=1)
+        sgd, recorder, size = keras.optimizers.SGD(1.0), RateRecorder(), ROWS // self.size
+        self.fit(make_model(), sgd, x, y, size, callbacks=[smooth, recorder], epochs=1)
         expected = [rate / (1 + batch / (BATCHES // 2)) for batch in range(BATCHES // 2)]
-        np.testing.assert_allclose(record.rates, expected, rtol=1e-5)
+        np.testing.assert_allclose(recorder.rates, expected, rtol=1e-5)
 
     def check_models_from_files(self) -> None:
         expected = self.train_alone(make_model(), keras.optimizers.SGD(0.1, momentum=0.9))
@@ -630,9 +642,10 @@ class KerasTrainingChecks(KerasFixture):
             assert Path(best.filepath).exists()
 
     def check_a_model_from_a_file_with_xla(self) -> None:
-        """Keras saves the value to which jit_compile="auto" was resolved, which may be XLA."""
+        """With jit_compile="auto", Keras saves its decision in the file, and this decision may be
+        XLA."""
         if keras.config.backend() == "torch":
-            return  # its compiler takes minutes
+            return  # torch.compile would take minutes
         undistributed = make_model()
         undistributed.compile(keras.optimizers.SGD(0.1), loss="mse", jit_compile=True)
         with tempfile.TemporaryDirectory() as folder:
@@ -654,8 +667,8 @@ class KerasTrainingChecks(KerasFixture):
             path = Path(folder) / "model.keras"
             model.save(path)
             loaded = hvd.load_model(path, op=hvd.Sum, backward_passes_per_step=2)
-        for one in (model, loaded):
-            one.fit(x, y, batch_size=ROWS // self.size, epochs=1, shuffle=False, verbose=0)
+        for each_model in (model, loaded):
+            each_model.fit(x, y, batch_size=ROWS // self.size, epochs=1, shuffle=False, verbose=0)
         self.expect_close(loaded, model)
 
     def check_values(self) -> None:
@@ -665,16 +678,16 @@ class KerasTrainingChecks(KerasFixture):
         assert hvd.allreduce([float(self.rank)], average=True).tolist() == [total / self.size]
         for compression in (hvd.Compression.fp16, hvd.Compression.bf16):
             values = np.array([self.rank, 1], "float32")
-            found = hvd.allreduce(values, op=hvd.Sum, compression=compression)
-            assert found.dtype == np.float32 and found.tolist() == [total, self.size]
+            result = hvd.allreduce(values, op=hvd.Sum, compression=compression)
+            assert result.dtype == np.float32 and result.tolist() == [total, self.size]
             # A cast to the other dtype of 2 bytes would lose range or digits.
             for dtype, value in (("bfloat16", 2.0**100), ("float16", 1 + 2.0**-10)):
                 tensor = keras.ops.cast([value], dtype)
-                found = np.array(hvd.allreduce(tensor, compression=compression))
-                assert found.dtype.name == dtype and found.astype(float).tolist() == [value]
+                result = np.array(hvd.allreduce(tensor, compression=compression))
+                assert result.dtype.name == dtype and result.astype(float).tolist() == [value]
         tensor = keras.ops.full((2,), float(self.rank))
-        found = hvd.broadcast(tensor, self.size - 1)
-        assert np.array(found).tolist() == [self.size - 1] * 2
+        result = hvd.broadcast(tensor, self.size - 1)
+        assert np.array(result).tolist() == [self.size - 1] * 2
         assert hvd.allgather(np.full(self.rank + 1, self.rank)).tolist() == [
             rank for rank in range(self.size) for _ in range(rank + 1)
         ]
@@ -682,8 +695,8 @@ class KerasTrainingChecks(KerasFixture):
         assert part.tolist() == [[self.size] * 2]
 
     def check_values_of_tensors(self) -> None:
-        """A tensor or variable of TensorFlow gives a tensor, as in Horovod, and other values give
-        NumPy arrays."""
+        """As in Horovod, calls on tensors and variables of TensorFlow return tensors. Calls on
+        other values return NumPy arrays."""
         is_tensorflow = keras.config.backend() == "tensorflow"
         for dtype in ("float32", "float16", "bfloat16", "int32"):
             tensor = keras.ops.cast(keras.ops.convert_to_tensor([[self.rank, 3]]), dtype)
@@ -735,7 +748,7 @@ class KerasTrainingChecks(KerasFixture):
             )
 
     def check_batch_normalization_of_masked_sequences(self) -> None:
-        """In fit(), the number of rows is not known before a step runs."""
+        """When fit() compiles the step, the number of rows of a batch is not known yet."""
         model = keras.Sequential(
             [
                 keras.Input((3,), dtype="int32"),

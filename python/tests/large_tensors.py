@@ -7,15 +7,15 @@ import torch
 import farandole.torch as hvd
 
 LARGE_ROWS = 2**31 + 99
-# A tensor consists of pieces, and all elements of a piece have the same value. No block size of the
-# engine divides this length, so the pieces do not begin where blocks begin.
+# The checks divide a tensor into pieces of this length, and give all elements of a piece the same
+# value. The length is not a multiple of any block size of the engine.
 PIECE_ROWS = 100_000_007
 
 
 def extremes_of_pieces(tensor: torch.Tensor, first_row: int = 0) -> list[tuple[int, int]]:
     """Return the smallest and the largest value of each piece.
 
-    `tensor` is a part of a larger tensor, and begins at row `first_row` of it.
+    `tensor` is the part of a larger tensor that begins at the row `first_row`.
     """
     head = min(-first_row % PIECE_ROWS, len(tensor))
     parts = [tensor[:head], *tensor[head:].split(PIECE_ROWS)]
@@ -23,7 +23,7 @@ def extremes_of_pieces(tensor: torch.Tensor, first_row: int = 0) -> list[tuple[i
 
 
 class LargeTensorFixture:
-    """Memory, contents and comparisons for the checks of large tensors."""
+    """Fills and compares the tensors of these checks, which share their memory."""
 
     def __init__(self) -> None:
         hvd.init()
@@ -40,11 +40,13 @@ class LargeTensorFixture:
         return tensor
 
     def expect_pieces(self, tensor: torch.Tensor, first_row: int, values: list[int]) -> None:
-        """Check that the pieces have these values. extremes_of_pieces() explains `first_row`."""
+        """Check that the pieces have these values. The tensor may be a part of a larger one, as in
+        extremes_of_pieces()."""
         assert extremes_of_pieces(tensor, first_row) == [(value, value) for value in values]
 
     def values_of_pieces(self, begin: int, end: int, rank: int) -> list[int]:
-        """Return the values of the pieces that the rank has in the rows from begin to end."""
+        """Return the value of each piece in the rows from begin to end, as `rank` has filled
+        them."""
         return [
             number + 3 * rank + 1 for number in range(begin // PIECE_ROWS, -(-end // PIECE_ROWS))
         ]
@@ -73,7 +75,8 @@ class LargerTensors(LargeTensorFixture):
         self.expect_pieces(result[LARGE_ROWS:], 0, self.values_of_pieces(0, 1000, 1))
 
     def check_alltoall(self) -> None:
-        """Rank 0 sends the large part to rank 1, or keeps it and sends rows from above 2³¹."""
+        """Rank 0 sends the large part to rank 1, or keeps it and sends the rows after it, which
+        begin above 2³¹."""
         for splits in (((17, LARGE_ROWS), (23, 29)), ((LARGE_ROWS, 17), (23, 29))):
             own_splits = splits[self.rank]
             result, received = hvd.alltoall(self.filled_tensor(sum(own_splits)), own_splits)

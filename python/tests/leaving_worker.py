@@ -1,6 +1,6 @@
 """A worker of a job of two. Rank 1 leaves in the way that the argument names, with calls in flight.
 
-Rank 0 waits for a call and prints the error that it gets. This program needs no framework.
+Rank 0 waits for one of the calls and prints its error. This program needs no framework.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def leave_in_a_handler() -> None:
     signal.signal(signal.SIGINT, handler)
     interrupt_soon(0.3)
     try:
-        pending.wait()
+        pending_barrier.wait()
     except farandole.GroupLostError as error:
         print(f"raised: {error}", flush=True)
     farandole.shutdown()
@@ -64,7 +64,7 @@ def raise_in_a_wait() -> NoReturn:
 
     signal.signal(signal.SIGINT, handler)
     interrupt_soon(0.3)
-    pending.wait()
+    pending_barrier.wait()
     raise AssertionError("the wait ended")
 
 
@@ -89,7 +89,7 @@ def raise_error(error: Exception) -> NoReturn:
 
 def wait_until_interrupted(*delays: float) -> None:
     interrupt_soon(*delays)
-    pending.wait()
+    pending_barrier.wait()
 
 
 LEAVE_FUNCTIONS = {
@@ -110,11 +110,11 @@ LEAVE_FUNCTIONS = {
 
 farandole.init()
 if farandole.rank() == 1:
-    pending = start_barrier("never")
+    pending_barrier = start_barrier("never")
     start_barrier("dropped")
     LEAVE_FUNCTIONS[sys.argv[1]]()
 else:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # so that it has time to print its error
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # so that this rank has time to print its error
     try:
         start_barrier("other").wait()
     except farandole.GroupLostError as error:

@@ -34,7 +34,8 @@ class LifecycleChecks(Suite):
 
     @needs_async
     def check_an_interrupted_wait(self) -> None:
-        """The exception of a signal handler ends the wait of rank 0, but not the call."""
+        """A signal handler raises an exception in the wait of rank 0. The wait ends, but the call
+        goes on."""
 
         def interrupt(*_: object) -> None:
             raise InterruptedError
@@ -105,21 +106,23 @@ class LifecycleChecks(Suite):
                 maps,
             )
 
-        found = []
+        counts_by_cycle = []
         for cycle in range(60):
             self.api.shutdown()
             self.init()
             self.expect_sum_works()
             if 10 <= cycle < 20 or cycle >= 50:
-                found.append(resources())
+                counts_by_cycle.append(resources())
         # A count may be one higher for a moment, because a connection to another host may still be
-        # closing. So compare the largest early counts with the smallest later counts.
+        # closing. So the smallest later counts must not exceed the largest early counts.
         (*counts, maps), (*later_counts, later_maps) = (
-            [choose(values) for values in zip(*some, strict=True)]
-            for choose, some in ((max, found[:10]), (min, found[10:]))
+            [choose(values) for values in zip(*cycles, strict=True)]
+            for choose, cycles in ((max, counts_by_cycle[:10]), (min, counts_by_cycle[10:]))
         )
-        assert all(later <= count for count, later in zip(counts, later_counts, strict=True)), found
-        assert later_maps < maps + 20, found  # some maps belong to the allocator
+        assert all(later <= count for count, later in zip(counts, later_counts, strict=True)), (
+            counts_by_cycle
+        )
+        assert later_maps < maps + 20, counts_by_cycle  # the C library's allocator also adds maps
 
     def check_yz_init_after_another_rank_has_left(self) -> None:
         """If a rank has left, the other ranks may call init() again without a shutdown()."""
@@ -136,11 +139,11 @@ class LifecycleChecks(Suite):
         """This check runs last, because it joins the job again with new group objects."""
         result = self.api.allgather(self.tensor((5,)))
         if self.size > 1 and self.frontend.has_async:
-            pending = self.api.allreduce_async(self.tensor((5,)), name=f"only.{self.rank}")
+            pending_handle = self.api.allreduce_async(self.tensor((5,)), name=f"only.{self.rank}")
             self.api.barrier()
             self.api.shutdown()
-            assert self.api.poll(pending)
-            self.expect_lost("shutdown() was called", self.api.synchronize, pending)
+            assert self.api.poll(pending_handle)
+            self.expect_lost("shutdown() was called", self.api.synchronize, pending_handle)
             self.init()
         for _ in range(3):
             self.api.barrier()

@@ -41,8 +41,8 @@ class MismatchChecks(Suite):
         self.expect_sum_works()
 
     def check_a_mistake_of_one_rank_is_an_error_on_all(self) -> None:
-        """Only the last rank makes a mistake, and the error names this rank. Later calls still
-        match."""
+        """Only the last rank makes a mistake. All ranks get an error that names this rank, and
+        later calls still match."""
         api, valid_tensor = self.api, self.tensor((self.size,))
         is_wrong, error_prefix = self.rank == self.size - 1, f"rank {self.size - 1}: "
         own_tensor = self.tensor(()) if is_wrong else valid_tensor
@@ -75,17 +75,19 @@ class MismatchChecks(Suite):
             self.expect_sum_works()
 
     def check_a_wrong_batch_leaves_its_names_free(self) -> None:
-        api, right, wrong = self.api, self.tensor((2,)), self.tensor(())
-        self.expect_error("reshape(1)", api.grouped_allgather, [right, wrong], name="batch")
-        results = api.grouped_allgather([right, right], name="batch")  # the names are free
+        api, vector, scalar = self.api, self.tensor((2,)), self.tensor(())
+        self.expect_error("reshape(1)", api.grouped_allgather, [vector, scalar], name="batch")
+        results = api.grouped_allgather([vector, vector], name="batch")  # its names are free again
         self.expect_all(results, [np.concatenate(self.inputs_of_all((2,)))] * 2, "float32")
 
     def mismatches(self) -> Iterator[tuple[list[str], Call, Call]]:
-        """Yield words that the error must contain, a valid call, and the different call of rank
-        0."""
+        """Yield words that the error must contain, the call of the other ranks, and the different
+        call of rank 0."""
         for name, operation in OPERATIONS.items():
-            for words, right, wrong in operation.differences(self.api, self.size):
-                yield words, (name, *right), (name, *wrong)
+            for words, valid_arguments, different_arguments in operation.differences(
+                self.api, self.size
+            ):
+                yield words, (name, *valid_arguments), (name, *different_arguments)
         broadcast: Call = ("broadcast", *FLOATS, {"root_rank": 0})
         yield ["allgather", "broadcast"], broadcast, ("allgather", *FLOATS, {})
         options = {"op": self.api.Sum}
@@ -97,8 +99,8 @@ class MismatchChecks(Suite):
         getattr(self.api, operation)(self.tensor(shape, dtype), name=name, **options)
 
     def make_grouped_call(self, call: Call, right: Call, name: str) -> None:
-        """Make a grouped call on three tensors. `call` gives the shape and dtype of the second
-        tensor, and `right` gives those of the other two."""
+        """Make the grouped form of `call` on three tensors. The second tensor has the shape and
+        dtype of `call`; the other two have those of `right`."""
         (operation, *kind, options), (_, *right_kind, _) = call, right
         tensors = [
             self.tensor(*shape_and_dtype) for shape_and_dtype in (right_kind, kind, right_kind)
@@ -106,40 +108,41 @@ class MismatchChecks(Suite):
         getattr(self.api, f"grouped_{operation}")(tensors, name=name, **options)
 
     def check_mismatches_are_errors_on_all(self) -> None:
-        """Make each call right, wrong, and right again under one name, alone and in a batch."""
+        """Under one name, make matching calls, then different calls, and then matching calls again,
+        both as single calls and in batches."""
         if self.size == 1:
             return
         other_ranks = "rank 1" if self.size == 2 else f"ranks 1{'-' if self.size > 3 else ', '}"
-        for number, (words, right, wrong) in enumerate(self.mismatches()):
-            own_call = wrong if self.rank == 0 else right
+        for number, (words, valid_call, different_call) in enumerate(self.mismatches()):
+            own_call = different_call if self.rank == 0 else valid_call
             for name, make_call in (
                 (f"mismatch.{number}", self.make_call),
-                (f"batch.{number}", lambda c, n, r=right: self.make_grouped_call(c, r, n)),
+                (f"batch.{number}", lambda c, n, r=valid_call: self.make_grouped_call(c, r, n)),
             ):
-                make_call(right, name)
+                make_call(valid_call, name)
                 text = self.expect_error(name, make_call, own_call, name)
                 for word in (*words, "rank 0", other_ranks.rstrip("-, ")):
                     assert word in text, (word, text)
-                make_call(right, name)
+                make_call(valid_call, name)
                 self.expect_sum_works()
 
     @needs_async
     def check_a_mismatch_does_not_affect_other_calls(self) -> None:
         api = self.api
-        wrong = api.allreduce_async(self.tensor((4 + self.rank,)), name="wrong")
-        right = api.allreduce_async(self.tensor((4,)), name="right", op=api.Sum)
+        invalid_handle = api.allreduce_async(self.tensor((4 + self.rank,)), name="wrong")
+        valid_handle = api.allreduce_async(self.tensor((4,)), name="right", op=api.Sum)
         total = np.sum(self.inputs_of_all((4,)), 0)
         tensors = [self.tensor((4,)), self.tensor((4 + self.rank,)), self.tensor((4,))]
         in_place = self.frontend.has_in_place
-        start = api.grouped_allreduce_async_ if in_place else api.grouped_allreduce_async
-        batch = start(tensors, name="batch", op=api.Sum)
-        self.expect(api.synchronize(right), total, "float32")
+        start_batch = api.grouped_allreduce_async_ if in_place else api.grouped_allreduce_async
+        batch = start_batch(tensors, name="batch", op=api.Sum)
+        self.expect(api.synchronize(valid_handle), total, "float32")
         if self.size == 1:
             return
-        self.expect_error("`wrong`", api.synchronize, wrong)
+        self.expect_error("`wrong`", api.synchronize, invalid_handle)
         self.expect_error("`batch_2of3`", api.synchronize, batch)
-        assert api.poll(wrong) and api.poll(batch)
-        assert api.synchronize(wrong) is None and api.synchronize(batch) == [None] * 3
+        assert api.poll(invalid_handle) and api.poll(batch)
+        assert api.synchronize(invalid_handle) is None and api.synchronize(batch) == [None] * 3
         if in_place:
             self.expect_all(tensors[::2], [total] * 2, "float32")
 

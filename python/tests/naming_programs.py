@@ -1,8 +1,8 @@
-"""Programs whose calls have no names, or names that are used again.
+"""Random programs whose calls have no names, or names that occur more than once.
 
 Every rank makes the same calls, and waits at the same points. But each rank sleeps, polls and drops
-handles at its own times. A rank that waits for an unnamed call chooses one of these calls at
-random. Names and rejections must still be the same on all ranks.
+handles at its own times. When the programs wait for an unnamed call, each rank chooses one at
+random. The names of calls and the rejections must still be the same on all ranks.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ class NamingPrograms(Suite):
 
     @needs_async
     def check_naming_when_results_are_taken_as_they_come(self) -> None:
-        """If `window` calls are in flight, take the result of one of them, or of all, before the
-        next call. Each rank takes the results in its own order."""
+        """As soon as `window` calls are in flight, take the result of one of them, or of all,
+        before the next call. Each rank takes the results in its own order."""
         own_generator = random.Random(self.rank)
         for window in (1, 3, 8):
             handles: dict[int, Any] = {}
@@ -80,7 +80,7 @@ class NamingPrograms(Suite):
 
     @needs_async
     def check_naming_in_threads(self) -> None:
-        """The calls of threads that run at the same time have no order, so they must have names."""
+        """The calls of several threads have no common order, so they must have names."""
         errors: list[BaseException] = []
 
         def run(number: int) -> None:
@@ -105,7 +105,7 @@ class NamingPrograms(Suite):
         dropped_handles: list[Any] = []
 
         def wait(index: int) -> None:
-            if pending_calls[index][2] is None:  # choose any unnamed call of as many tensors
+            if pending_calls[index][2] is None:  # take any unnamed call like it
                 alternatives = [
                     i
                     for i, call in enumerate(pending_calls)

@@ -1,7 +1,7 @@
 """A frontend for NumPy, for tests only. It uses only the shared modules and the engine.
 
-The frontend has no in-place calls. It shows that the shared modules depend on no framework, and
-how small a frontend can be (docs/howto/frontend.md gives its size).
+The frontend has no in-place calls. It shows that the shared modules depend on no framework, and how
+little code a frontend needs. docs/howto/frontend.md gives its size.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from reference import Operation as Reference
 from farandole import arguments, calls, exports, objects, operations
 from farandole import numpy as numpy_arrays
 from farandole.handle import BatchHandle, Handle
-from farandole.operations import Alltoall, Operation, array_only
+from farandole.operations import Alltoall, Operation, return_array
 
 
 def _with_received_splits(array: Array, rows: Sequence[int]) -> tuple[Array, Array]:
@@ -28,7 +28,7 @@ def _with_received_splits(array: Array, rows: Sequence[int]) -> tuple[Array, Arr
 
 def _finish_of(operation: Operation, waits: bool) -> Callable[..., Any]:
     returns_splits = isinstance(operation, Alltoall) and not (waits and operation.splits is None)
-    return _with_received_splits if returns_splits else array_only
+    return _with_received_splits if returns_splits else return_array
 
 
 def functions_of(reference: Reference) -> dict[str, Callable[..., Any]]:
@@ -76,18 +76,20 @@ def functions_of(reference: Reference) -> dict[str, Callable[..., Any]]:
 
 
 def make_api(has_async: bool) -> SimpleNamespace:
-    """Return the names that a module farandole.numpy would have."""
-    found = {name: getattr(exports, name) for name in exports.__all__}
+    """Return an object that has the functions of a frontend's module, such as allreduce()."""
+    functions = {name: getattr(exports, name) for name in exports.__all__}
     for module, names in (
         (calls, "barrier join poll synchronize"),
         (objects, "allgather_object broadcast_object"),
     ):
-        found |= {name: getattr(module, name) for name in names.split()}
+        functions |= {name: getattr(module, name) for name in names.split()}
     for reference in OPERATIONS.values():
-        found |= functions_of(reference)
+        functions |= functions_of(reference)
     if not has_async:
-        found = {name: value for name, value in found.items() if not name.endswith("_async")}
-    return SimpleNamespace(**found)
+        functions = {
+            name: value for name, value in functions.items() if not name.endswith("_async")
+        }
+    return SimpleNamespace(**functions)
 
 
 class NumpyFrontend:
@@ -116,7 +118,7 @@ class NumpyConformance(Conformance):
 
 
 class NumpyWithoutAsync(NumpyConformance):
-    """The conformance suite for a frontend whose calls all block."""
+    """The conformance suite for the same frontend without asynchronous calls."""
 
     def __init__(self) -> None:
         super().__init__(has_async=False)

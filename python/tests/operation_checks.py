@@ -14,14 +14,15 @@ import reference
 from reference import ABSOLUTE_TOLERANCES, OPS, RELATIVE_TOLERANCES, SHAPES, Shape, input_of
 from suite import Form, Suite, needs_async
 
-# The number of rows that a rank gives to an allgather.
+# Functions of the rank: the number of rows that it gives to an allgather.
 ROWS: tuple[Callable[[int], int], ...] = (
     lambda rank: rank,
     lambda rank: 2,
     lambda rank: 3 * (rank == 0),
     lambda rank: 5000 * (1 + rank % 2),
 )
-# The number of rows that the member `sender` of an alltoall sends to the member `receiver`.
+# Functions of `sender` and `receiver`: the number of rows that one member of an alltoall sends to
+# another.
 SplitFunction = Callable[[int, int], int]
 SPLITS: tuple[SplitFunction, ...] = (
     lambda sender, receiver: 1,
@@ -33,18 +34,18 @@ SPLITS: tuple[SplitFunction, ...] = (
 )
 SCALE_FACTORS = ((2.0, 1.0), (1.0, 0.4), (0.5, 3.0), (-1.5, 0.25), (0.0, 1.0))
 SCATTERED_SHAPES: tuple[Shape, ...] = ((0, 2), (1,), (7,), (4, 3), (5, 2, 2), (8,), (40_001,))
-# Inputs to an Adasum and its result, by the number of ranks. The results were calculated by hand
-# from the paper (Maleki et al., 2020). The result of two vectors is (1 - a·b / 2|a|²) a + (1 - a·b
-# / 2|b|²) b. With four vectors, the first two and the last two are combined, and then the two
-# results. With three vectors, the result of the first two is combined with the third one.
+# For each number of ranks: inputs of an Adasum, and its result, calculated by hand from the paper
+# (Maleki et al., 2020). The result of two vectors is (1 - a·b / 2|a|²) a + (1 - a·b / 2|b|²) b.
+# With four vectors, the first two and the last two are combined, and then the two results. With
+# three vectors, the result of the first two is combined with the third one.
 WORKED_ADASUMS: dict[int, list[tuple[list[Any], Any]]] = {
     2: [
-        ([3.0, 5.0], 4.0),  # scalars are averaged, also those of opposite signs
+        ([3.0, 5.0], 4.0),  # of scalars, Adasum is the average, also if their signs differ
         ([2.0, -1.0], 0.5),
         ([0.0, 7.0], 7.0),
         ([0.0, 0.0], 0.0),
         ([[1.0, 2.0], [-1.0, -2.0]], [0.0, 0.0]),
-        ([[1.0, 2.0], [-2.0, 1.0]], [-1.0, 3.0]),  # orthogonal vectors are added
+        ([[1.0, 2.0], [-2.0, 1.0]], [-1.0, 3.0]),  # of orthogonal vectors, Adasum is the sum
         ([[3.0, 4.0], [4.0, 3.0]], [91 / 25, 91 / 25]),
         ([[1.0, 0.0], [1.0, 1.0]], [5 / 4, 3 / 4]),
     ],
@@ -64,7 +65,7 @@ WORKED_ADASUMS: dict[int, list[tuple[list[Any], Any]]] = {
 
 class OperationChecks(Suite):
     def reductions(self) -> Iterator[tuple[int, str, str]]:
-        """Yield each valid pair of dtype and op, with a running number."""
+        """Yield the pairs of a dtype and an op that can be combined, each with a running number."""
         pairs = [
             (dtype, op)
             for dtype in self.frontend.dtypes
@@ -126,12 +127,12 @@ class OperationChecks(Suite):
     def check_adasum_adds_orthogonal_and_averages_equal_vectors(self) -> None:
         own_input = np.zeros(self.size)
         own_input[self.rank] = self.rank + 1
-        found = self.api.allreduce(self.frontend.tensor(own_input, "float32"), op=self.api.Adasum)
-        self.expect(found, np.arange(1.0, self.size + 1), "float32")
+        actual = self.api.allreduce(self.frontend.tensor(own_input, "float32"), op=self.api.Adasum)
+        self.expect(actual, np.arange(1.0, self.size + 1), "float32")
         vector = np.array([1.5, -2.0, 0.0])
         for dtype in self.floats():
-            found = self.api.allreduce(self.frontend.tensor(vector, dtype), op=self.api.Adasum)
-            self.expect(found, vector, dtype)
+            actual = self.api.allreduce(self.frontend.tensor(vector, dtype), op=self.api.Adasum)
+            self.expect(actual, vector, dtype)
 
     def check_adasum_of_worked_examples(self) -> None:
         for inputs, expected in WORKED_ADASUMS.get(self.size, []):
@@ -144,8 +145,8 @@ class OperationChecks(Suite):
         inputs = [np.random.default_rng(rank).standard_normal(3000) for rank in range(self.size)]
         for dtype in ("float32", "float64"):
             own_input = self.frontend.tensor(inputs[self.rank], dtype)
-            found = self.frontend.array(self.api.allreduce(own_input, op=self.api.Adasum))
-            np.testing.assert_allclose(found, reference.adasum(np.stack(inputs)), 1e-5, 1e-6)
+            actual = self.frontend.array(self.api.allreduce(own_input, op=self.api.Adasum))
+            np.testing.assert_allclose(actual, reference.adasum(np.stack(inputs)), 1e-5, 1e-6)
 
     def check_adasum_rejects_other_dtypes_and_operations(self) -> None:
         adasum = self.api.Adasum
@@ -205,7 +206,7 @@ class OperationChecks(Suite):
     def expect_alltoall(
         self, group: Any, form: Form, dtype: str, splits: SplitFunction | None, unsent: int
     ) -> None:
-        """Check an alltoall. If splits are given, `unsent` rows are sent to no rank."""
+        """Check an alltoall. With splits, each member has `unsent` rows more than it sends."""
         members, member = range(group.size()), group.rank()
         lists = [[(splits or SPLITS[0])(s, r) for r in members] for s in members]
         rows = [sum(sender_splits) + unsent * (splits is not None) for sender_splits in lists]
@@ -244,7 +245,7 @@ class OperationChecks(Suite):
             scales = SCALE_FACTORS[number % len(SCALE_FACTORS)]
             options = {"prescale_factor": scales[0], "postscale_factor": scales[1]}
             if op == "Product" and dtype not in RELATIVE_TOLERANCES:
-                options["prescale_factor"] = 1.0  # else the product exceeds the type's range
+                options["prescale_factor"] = 1.0  # the product must fit into the dtype
             scales = (options["prescale_factor"], options["postscale_factor"])
             inputs = self.inputs_of_all((9, 2), dtype)
             for _, form in self.groups_and_forms("allreduce", number):
@@ -287,15 +288,16 @@ class OperationChecks(Suite):
             np.array_split(expected, self.size)[self.rank],
             "float32",
         )
-        last = self.size - 1
-        self.expect(api.broadcast(self.tensor(shape), last), inputs[last], "float32")
+        last_rank = self.size - 1
+        self.expect(api.broadcast(self.tensor(shape), last_rank), inputs[last_rank], "float32")
         self.expect(api.allgather(self.tensor(shape)), np.concatenate(inputs), "float32")
         splits = np.full((self.size, self.size), 100_000)
         result, _ = api.alltoall(self.tensor(shape), splits[0])
         self.expect(result, reference.alltoall(inputs, splits.tolist(), self.rank)[0], "float32")
 
     def check_barrier(self) -> None:
-        """Each rank makes a file before it enters. After the barrier, every rank sees all files."""
+        """Each rank makes a file before it calls barrier(). After the barrier, every rank sees all
+        files."""
         path = tempfile.mkdtemp() if self.rank == 0 else None
         folder = Path(self.api.broadcast_object(path, root_rank=0))
         random = np.random.default_rng(self.rank)
@@ -305,8 +307,10 @@ class OperationChecks(Suite):
                 mark = f"{round_number}.{group.process_set_id}"
                 (folder / f"{mark}.{self.rank}").touch()
                 self.api.barrier(process_set=group)
-                found = {rank for rank in group.ranks if (folder / f"{mark}.{rank}").exists()}
-                assert found == set(group.ranks), (mark, found)
+                arrived_ranks = {
+                    rank for rank in group.ranks if (folder / f"{mark}.{rank}").exists()
+                }
+                assert arrived_ranks == set(group.ranks), (mark, arrived_ranks)
         self.api.barrier()
         if self.rank == 0:
             shutil.rmtree(folder)
@@ -333,23 +337,23 @@ class OperationChecks(Suite):
                 "large": "x" * (100_000 * self.rank),
                 "call": lambda: 7,
             }
-            found = api.allgather_object(sent_object, process_set=group)
-            assert [received["rank"] for received in found] == group.ranks
-            assert [len(received["large"]) for received in found] == [
+            received_objects = api.allgather_object(sent_object, process_set=group)
+            assert [received["rank"] for received in received_objects] == group.ranks
+            assert [len(received["large"]) for received in received_objects] == [
                 100_000 * r for r in group.ranks
             ]
-            assert [received["call"]() for received in found] == [7] * group.size()
+            assert [received["call"]() for received in received_objects] == [7] * group.size()
             root = group.ranks[-1]
             own_object = sent_object if self.rank == root else None
-            found = api.broadcast_object(own_object, root, name="it", process_set=group)
-            assert found["rank"] == root and found["call"]() == 7
+            received_objects = api.broadcast_object(own_object, root, name="it", process_set=group)
+            assert received_objects["rank"] == root and received_objects["call"]() == 7
         assert api.broadcast_object(None) is None
         assert api.allgather_object((), name="empty") == [()] * self.size
 
     def check_objects_that_cannot_be_sent(self) -> None:
-        last = self.size - 1
-        obj = (i for i in ()) if self.rank == last else 1
-        text = f"the object of rank {last} cannot be sent"
-        self.expect_error(text, self.api.broadcast_object, obj, last)
+        last_rank = self.size - 1
+        obj = (i for i in ()) if self.rank == last_rank else 1
+        text = f"the object of rank {last_rank} cannot be sent"
+        self.expect_error(text, self.api.broadcast_object, obj, last_rank)
         self.expect_error(text, self.api.allgather_object, obj)
         self.expect_sum_works()

@@ -1,4 +1,5 @@
-"""The errors of the backend of torch.distributed: calls, each with the whole text of its error."""
+"""The errors of the backend of torch.distributed. Each case is a call that must fail, with the
+whole text of its error."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """A program with signal handlers and hooks of its own.
 
-farandole must not change them, even if the program only imports it. (A program in tests/cluster
-also uses its handlers.)
+farandole must not change these, even if the program only imports it.
+(tests/cluster/worker_with_handlers.py also makes calls.)
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from pathlib import Path
 
 
 def handlers_and_hooks() -> tuple[object, ...]:
-    """Return Python's signal handlers and hooks, and the kernel's view of the signals."""
+    """Return Python's signal handlers and hooks, and which signals the kernel says are caught,
+    blocked or ignored."""
     status = Path("/proc/self/status").read_text().splitlines()
     return (
         [signal.getsignal(number) for number in signal.valid_signals()],
@@ -24,7 +25,7 @@ def handlers_and_hooks() -> tuple[object, ...]:
     )
 
 
-threading.Thread(target=int).start()  # with the first thread, the C library handles signal 33
+threading.Thread(target=int).start()  # for threads, the C library handles signal 33
 faulthandler.enable()
 signal.signal(signal.SIGCHLD, lambda *_: None)
 signal.signal(signal.SIGUSR1, signal.SIG_IGN)

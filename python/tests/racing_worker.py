@@ -1,4 +1,5 @@
-"""A worker whose thread leaves the job in the middle of a call, while the main thread polls.
+"""A worker that leaves the job in one thread, in the middle of a call, while the main thread polls
+this call.
 
 As soon as poll() says that the call is done, the call's memory belongs to the program. This program
 needs no framework.
@@ -43,16 +44,18 @@ for _ in range(CYCLES):
     except farandole.GroupLostError:
         farandole.shutdown()
         continue  # the other rank has already left
-    leaving = threading.Thread(target=farandole.shutdown)
-    waiting = threading.Thread(target=wait, args=[handle])
-    leaving.start()
-    waiting.start()
+    leaving_thread = threading.Thread(target=farandole.shutdown)
+    waiting_thread = threading.Thread(target=wait, args=[handle])
+    leaving_thread.start()
+    waiting_thread.start()
     while not handle.poll():
         pass
     array.fill(PROGRAM_VALUE)
-    leaving.join()
-    waiting.join()
-    written = np.count_nonzero(array != PROGRAM_VALUE)
-    assert written == 0, f"{written} elements were written after poll() said that the call is done"
+    leaving_thread.join()
+    waiting_thread.join()
+    written_count = np.count_nonzero(array != PROGRAM_VALUE)
+    assert written_count == 0, (
+        f"{written_count} elements were written after poll() said that the call is done"
+    )
     wait(handle)
 print("nothing was written too late", flush=True)

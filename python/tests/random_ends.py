@@ -1,6 +1,7 @@
-"""Makes random calls, and checks each result. Each rank ends right after its last call.
+"""Each rank makes random calls, checks each result, and ends right after its last call.
 
-SEED chooses the calls of all ranks, and the pauses of each. Run it on any number of hosts.
+SEED chooses the calls of the job and the pauses of each rank. The job may run on any number of
+hosts.
 """
 
 from __future__ import annotations

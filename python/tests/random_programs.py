@@ -1,7 +1,7 @@
 """Random calls of every operation, alone and in random programs.
 
 In a program, all ranks make the same asynchronous calls. Each rank submits the calls in an order of
-its own, and waits for them in another order of its own. One seed makes one program.
+its own, and waits for them in another order of its own. Each seed gives another program.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class RandomPrograms(Suite):
             for number, dtype in enumerate(self.frontend.dtypes):
                 for group, form in self.groups_and_forms(operation.name, number):
                     seed = f"{operation.name} {dtype} {group.process_set_id} {form}"
-                    generator = random.Random(seed)  # the same on all members
+                    generator = random.Random(seed)  # so that all members draw the same call
                     call = random_call(generator, operation, dtype, 3, group.size())
                     results = self.run(
                         operation.name,

@@ -33,7 +33,7 @@ class Step:
     def draw(
         cls: type[StepT], generator: random.Random, groups: Sequence[Any], context: Sequence[str]
     ) -> StepT:
-        """Return a random step. The generator must be the same on all ranks."""
+        """Return a random step. To get the same step, all ranks must use equal generators."""
         group = generator.choice(groups)
         operation = generator.choice(
             ["allreduce", "allreduce", "reducescatter", "broadcast", "allgather", "alltoall"]

@@ -1,4 +1,5 @@
-"""The collective operations: their arguments, their results in NumPy, and how calls can differ.
+"""The collective operations: their arguments, their results in NumPy, and differences between the
+calls of ranks that must lead to errors.
 
 All suites take the operations from OPERATIONS. Inputs are a function of the rank, so that every
 worker knows the inputs of all ranks. The inputs are small whole numbers, so that sums are exact in
@@ -27,8 +28,8 @@ OPS = ("Sum", "Average", "Min", "Max", "Product")
 UNSIGNED = ("bool", "uint8", "uint16")
 SHAPES: tuple[Shape, ...] = ((), (0,), (1,), (7,), (3, 5), (2, 3, 4), (40_000,))
 RELATIVE_TOLERANCES = {"float16": 1e-3, "bfloat16": 8e-3, "float32": 2e-7, "float64": 1e-15}
-# Absolute tolerances. Elements that cancel out in an Adasum leave rounding errors of float64;
-# float16 is coarse near zero.
+# Absolute tolerances for Adasum. If elements cancel each other out, the result may have a rounding
+# error of float64 instead of 0. Near zero, float16 has few values.
 ABSOLUTE_TOLERANCES = {"float16": 3e-8, "bfloat16": 1e-12, "float32": 1e-12, "float64": 1e-12}
 
 
@@ -95,7 +96,7 @@ def reducescatter(
 def alltoall(
     inputs: Sequence[Array], splits: Sequence[Sequence[int]], member: int
 ) -> tuple[Array, list[int]]:
-    """Return what the member receives, and how many rows from each sender."""
+    """Return the rows that the member receives, and the number of rows from each sender."""
     rows = [sender_splits[member] for sender_splits in splits]
     first_rows = [sum(sender_splits[:member]) for sender_splits in splits]
     parts = [
@@ -117,7 +118,7 @@ class Call:
     scales: tuple[float, float] = (1.0, 1.0)
     root: int = 0  # the member that sends
     splits: Sequence[Sequence[int]] = ()  # by sender, then by receiver
-    rows: Sequence[int] = ()  # of each member's tensors; if empty, as in `shapes`
+    rows: Sequence[int] = ()  # the first dimension by member; if empty, as in `shapes`
 
     def member_shapes(self, member: int) -> list[Shape]:
         return [(self.rows[member], *s[1:]) if self.rows else s for s in self.shapes]
@@ -148,11 +149,11 @@ class Operation:
     returns_rows = False  # whether asynchronous calls return a pair: the result and received rows
 
     def make(self) -> operations.Operation:
-        """Make the operation from a user's arguments, for the frontend for NumPy."""
+        """Make the operation of farandole from a user's arguments, for the NumPy frontend."""
         raise NotImplementedError
 
     def draw(self, call: Call, generator: random.Random, members: int) -> None:
-        """Choose at random the arguments that only this operation has."""
+        """Set the arguments of `call` that only this operation has to random values."""
 
     def options(self, call: Call, api: Any, member: int, ranks: Sequence[int]) -> dict[str, Any]:
         return {}
@@ -164,14 +165,14 @@ class Operation:
         """Yield words that the error must contain, a valid call, and a different call of rank 0."""
         options = self.options(Call(self, "float32", ()), api, 0, range(size))
         shape = (size, 2) if self.has_rows else (4,)
-        right = (shape, "float32", options)
+        valid_arguments = (shape, "float32", options)
         if self.has_rows:
-            yield ["[*, 3]", "[*, 2]"], right, ((size, 3), "float32", options)
-            yield ["[*]", "[*, 2]"], right, ((size,), "float32", options)
+            yield ["[*, 3]", "[*, 2]"], valid_arguments, ((size, 3), "float32", options)
+            yield ["[*]", "[*, 2]"], valid_arguments, ((size,), "float32", options)
         else:
-            yield ["[5]", "[4]"], right, ((5,), "float32", options)
-            yield ["[2, 2]", "[4]"], right, ((2, 2), "float32", options)
-        yield ["float64", "float32"], right, (shape, "float64", options)
+            yield ["[5]", "[4]"], valid_arguments, ((5,), "float32", options)
+            yield ["[2, 2]", "[4]"], valid_arguments, ((2, 2), "float32", options)
+        yield ["float64", "float32"], valid_arguments, (shape, "float64", options)
 
 
 class _Reduction(Operation):
@@ -190,15 +191,15 @@ class _Reduction(Operation):
 
     def differences(self, api: Any, size: int) -> Iterator[tuple[list[str], Arguments, Arguments]]:
         yield from super().differences(api, size)
-        right: Arguments = ((4,), "float32", {"op": api.Sum})
-        for word, different in (
+        valid_arguments: Arguments = ((4,), "float32", {"op": api.Sum})
+        for word, different_options in (
             ("max", {"op": api.Max}),
             ("average", {"op": api.Average}),
         ):
-            yield [word, "sum"], right, ((4,), "float32", different)
+            yield [word, "sum"], valid_arguments, ((4,), "float32", different_options)
         for scale in ("prescale", "postscale"):
-            different = {"op": api.Sum, f"{scale}_factor": 0.125}
-            yield [scale, "0.125", "1"], right, ((4,), "float32", different)
+            different_options = {"op": api.Sum, f"{scale}_factor": 0.125}
+            yield [scale, "0.125", "1"], valid_arguments, ((4,), "float32", different_options)
 
 
 class Allreduce(_Reduction):
@@ -257,8 +258,10 @@ class Broadcast(Operation):
 
     def differences(self, api: Any, size: int) -> Iterator[tuple[list[str], Arguments, Arguments]]:
         yield from super().differences(api, size)
-        right, wrong = (((4,), "float32", {"root_rank": root}) for root in (0, 1))
-        yield ["root rank", "1", "0"], right, wrong
+        valid_arguments, different_arguments = (
+            ((4,), "float32", {"root_rank": root}) for root in (0, 1)
+        )
+        yield ["root rank", "1", "0"], valid_arguments, different_arguments
 
 
 class Allgather(Operation):

@@ -1,4 +1,4 @@
-"""Checks of the shared modules on NumPy arrays. Every frontend uses these modules unchanged."""
+"""Checks, on NumPy arrays, of the modules that all frontends share."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from farandole.operations import (
     Broadcast,
     Operation,
     Reducescatter,
+    return_array_and_rows,
     start,
-    with_rows,
 )
 from farandole.reduce_op import Average, Sum
 from farandole.sparse_rows import start_gather
@@ -32,7 +32,8 @@ from farandole.training.pairing import in_common_order
 
 
 class Model:
-    """A model with a state_dict(), as elastic states need it."""
+    """A model with the two functions that an elastic state calls: state_dict() and
+    load_state_dict()."""
 
     def __init__(self, weight: Array) -> None:
         self.weight = weight
@@ -50,12 +51,15 @@ class SharedModules(Suite):
         self.world = self.api.global_process_set
 
     def gradient(self, operation: Operation, array: Array) -> Array:
-        """Return the input's gradient, if each element of the output has the gradient rank + 1."""
-        output, rows = start(numpy_arrays, operation, array, None, with_rows).wait()
+        """Return the gradient of the input. Each element of the output has the gradient rank +
+        1."""
+        output, rows = start(numpy_arrays, operation, array, None, return_array_and_rows).wait()
         backward = operation.backward(
             numpy_arrays, np.full_like(output, self.rank + 1), array.shape, rows
         )
-        result, _ = start(numpy_arrays, backward.operation, backward.array, None, with_rows).wait()
+        result, _ = start(
+            numpy_arrays, backward.operation, backward.array, None, return_array_and_rows
+        ).wait()
         return backward.finish(result)
 
     def check_gradients(self) -> None:
@@ -99,8 +103,8 @@ class SharedModules(Suite):
         first_array, second_array = np.zeros(2), np.zeros((3, 1))
         arrays = [first_array, second_array] if self.rank == 0 else [second_array, first_array]
         names = {id(first_array): "one", id(second_array): "two"}
-        found = in_common_order(numpy_arrays, arrays, names, "pairing", self.world)
-        assert found[0] is first_array and found[1] is second_array
+        paired_arrays = in_common_order(numpy_arrays, arrays, names, "pairing", self.world)
+        assert paired_arrays[0] is first_array and paired_arrays[1] is second_array
         if self.size > 1:
             text = self.expect_error(
                 "do not have the same parameters",
@@ -114,14 +118,14 @@ class SharedModules(Suite):
             assert "float64 [2]" in text and "float64 [3, 1]" in text, text
 
     def check_layout(self) -> None:
-        """All ranks take the order of rank 0. A gradient that is sparse on one rank is sparse
-        on all ranks."""
+        """All ranks take the order in which rank 0 completed its gradients. A gradient that is
+        sparse on some rank counts as sparse on all ranks."""
         kinds = [DENSE, SPARSE if self.rank == self.size - 1 else DENSE, NO_GRADIENT]
         completed = [1, 0] if self.rank == 0 else [0, 1]
-        found = agree_on_gradients(kinds, completed, "layout", self.world)
-        assert [gradient.kind for gradient in found] == [DENSE, SPARSE, NO_GRADIENT]
-        assert [gradient.on_all_ranks for gradient in found] == [True, True, False]
-        assert sorted(range(3), key=lambda index: found[index].place) == [1, 0, 2]
+        gradients = agree_on_gradients(kinds, completed, "layout", self.world)
+        assert [gradient.kind for gradient in gradients] == [DENSE, SPARSE, NO_GRADIENT]
+        assert [gradient.is_on_all_ranks for gradient in gradients] == [True, True, False]
+        assert sorted(range(3), key=lambda index: gradients[index].place) == [1, 0, 2]
 
     def check_parameters(self) -> None:
         equal_parameters = {"weight": np.arange(6.0).reshape(2, 3), "mask": np.array([True, False])}
@@ -146,11 +150,11 @@ class SharedModules(Suite):
         check = periodic_check.PeriodicCheck(numpy_arrays, 2, OptimizerName(self.world), self.world)
         weight = np.zeros(4)
         for _ in range(2):
-            check.after_step(lambda: {"weight": weight}, lambda: "SGD")
+            check.on_step_end(lambda: {"weight": weight}, lambda: "SGD")
         weight[3] = self.rank
         if self.size > 1:
             text = self.expect_error(
-                "after step 3", check.after_step, lambda: {"weight": weight}, lambda: "SGD"
+                "after step 3", check.on_step_end, lambda: {"weight": weight}, lambda: "SGD"
             )
             assert "They were the same after step 1" in text, text
 
@@ -158,27 +162,27 @@ class SharedModules(Suite):
         return self.api.broadcast_async(array, root, name=name, process_set=group)
 
     def check_all_ranks_get_the_state_of_one_rank(self) -> None:
-        last = self.size - 1
+        root = self.size - 1
         own_state = {"a": np.full(3, self.rank), "b": None, "c": np.array(self.rank * 0.5)}
-        found = training_state.broadcast_parameters(
-            numpy_arrays, self.broadcast, own_state, last, self.world
+        root_state = training_state.broadcast_parameters(
+            numpy_arrays, self.broadcast, own_state, root, self.world
         )
-        assert sorted(found) == ["a", "c"]
-        assert np.array_equal(found["a"], np.full(3, last)) and found["c"] == last * 0.5
+        assert sorted(root_state) == ["a", "c"]
+        assert np.array_equal(root_state["a"], np.full(3, root)) and root_state["c"] == root * 0.5
         shared_value = np.arange(5.0) + self.rank
         state = {
             "step": self.rank,
             "moments": [shared_value, shared_value.T],
             "text": "x" * self.rank,
         }
-        loaded: list[Any] = []
-        found = training_state.broadcast_optimizer_state(
-            numpy_arrays, self.broadcast, lambda: state, loaded.append, last, self.world
+        loaded_states: list[Any] = []
+        root_state = training_state.broadcast_optimizer_state(
+            numpy_arrays, self.broadcast, lambda: state, loaded_states.append, root, self.world
         )
-        assert (found["step"], found["text"]) == (last, "x" * last)
-        for moment in found["moments"]:
-            assert np.array_equal(moment, np.arange(5.0) + last)
-        assert loaded == ([] if self.rank == last else [found])
+        assert (root_state["step"], root_state["text"]) == (root, "x" * root)
+        for moment in root_state["moments"]:
+            assert np.array_equal(moment, np.arange(5.0) + root)
+        assert loaded_states == ([] if self.rank == root else [root_state])
 
     def check_a_state_that_a_rank_cannot_load(self) -> None:
         def reject(state: object) -> None:

@@ -1,7 +1,7 @@
 """Sends large tensors from one host to another, while a rank of the receiving host is often
 stopped.
 
-Run it on two hosts with two workers each. The last rank is stopped and continued.
+Run it on two hosts with two workers each. The program stops and continues its last rank.
 """
 
 from __future__ import annotations

@@ -15,18 +15,19 @@ from reference import OPERATIONS, RELATIVE_TOLERANCES, Array, Shape, input_of
 
 class Frontend(Protocol):
     api: Any  # the frontend's module
-    dtypes: Sequence[str]  # the engine's dtypes that the framework has, too
+    dtypes: Sequence[str]  # the dtypes that the engine and the framework have in common
     has_async: bool  # whether it has calls that end in _async
     has_in_place: bool  # whether it has calls that end in _
 
     def tensor(self, values: Array, dtype: str) -> Any: ...
-    def array(self, tensor: Any) -> Array: ...  # float64 for floating dtypes
+    def array(self, tensor: Any) -> Array: ...  # floating dtypes become float64
     def dtype(self, tensor: Any) -> str: ...
 
 
 @dataclass(frozen=True)
 class Form:
-    """One of the ways in which a frontend offers an operation."""
+    """One of the functions by which a frontend offers an operation, such as
+    grouped_allreduce_async_()."""
 
     grouped: bool
     asynchronous: bool
@@ -67,7 +68,7 @@ class Suite:
         self.rank, self.size = self.api.rank(), self.api.size()
 
     def init(self) -> None:
-        """Join the job; with overlapping groups if it has three workers or more."""
+        """Join the job. If it has three or four workers, also make groups that overlap."""
         size = int(os.environ.get("FARANDOLE_SIZE", "1"))
         group_ranks = {3: [[0, 1], [1, 2], [0, 2]], 4: [[0, 1, 2], [1, 2, 3], [0, 3]]}
         self.groups = [self.api.ProcessSet(ranks) for ranks in group_ranks.get(size, [])]
@@ -89,8 +90,8 @@ class Suite:
         return [input_of(rank, shape, dtype, seed) for rank in group.ranks]
 
     def groups_and_forms(self, operation: str, form_number: int) -> Iterator[tuple[Any, Form]]:
-        """Yield the world with every form, and each other group with one form. `form_number`
-        chooses this form."""
+        """Yield pairs of a group and a form: the world with every form, and each other group with
+        one form, which depends on `form_number`."""
         forms = forms_of(operation, self.frontend)
         for number, group in enumerate(self.my_groups()):
             for form in (
@@ -101,7 +102,8 @@ class Suite:
     def run(
         self, operation: str, form: Form, tensors: Sequence[Any], *args: Any, **options: Any
     ) -> list[Any]:
-        """Return the results of the operation on all these tensors, as a batch or one by one."""
+        """Apply the operation to all these tensors, in one batch if the form is grouped, else one
+        by one. Return the results."""
         call = getattr(self.api, form.name(operation))
         finish = self.api.synchronize if form.asynchronous else lambda result: result
         if form.grouped:

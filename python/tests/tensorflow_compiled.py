@@ -1,7 +1,7 @@
 """Calls inside tf.function and in graphs of TensorFlow 1, compared with NumPy.
 
-With ONE_THREAD=1 in the environment, TensorFlow has one thread for operations and one for the work
-inside them. Odd ranks also optimize their graphs in another way than even ranks.
+With ONE_THREAD=1 in the environment, TensorFlow runs one operation at a time, with one thread, and
+odd ranks optimize their graphs in another way than even ranks.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class TensorFlowCompiledChecks(Suite):
         super().__init__(TensorFlowFrontend())
 
     def random_steps(self, seed: int) -> list[TensorFlowStep]:
-        """Choose the same random steps on all ranks. Return the steps of groups that contain this
+        """Draw random steps, the same on all ranks. Return those steps whose group contains this
         rank."""
         generator = random.Random(seed)
         groups = [hvd.global_process_set, *self.groups]
@@ -77,7 +77,8 @@ class TensorFlowCompiledChecks(Suite):
         return [step for step in steps if step.group.included()]
 
     def check_random_programs(self) -> None:
-        """Each program runs as one function, several times, with sleeps between the runs."""
+        """Each program is one tf.function, which runs several times. Each rank sleeps at its own
+        times between the runs."""
         for seed in range(6):
             steps = self.random_steps(seed)
             program = tf.function(functools.partial(run_steps, steps))
@@ -96,8 +97,9 @@ class TensorFlowCompiledChecks(Suite):
                     )
 
     def check_independent_operations_of_a_graph(self) -> None:
-        """A graph of TensorFlow 1 has no order, so each rank runs its operations in a different
-        order. A rank may have fewer threads than operations. The calls still find each other."""
+        """TensorFlow 1 may run independent operations of a graph in any order, so each rank has
+        another order. Even with fewer threads than operations, the calls of the ranks must
+        match."""
         count = 24
         graph = tf.Graph()
         with graph.as_default():
@@ -106,18 +108,18 @@ class TensorFlowCompiledChecks(Suite):
                 for i in range(count)
             ]
             results = [hvd.allreduce(x, op=hvd.Sum) for x in inputs]
-        order = list(range(count))
+        run_order = list(range(count))
         with tf.compat.v1.Session(graph=graph) as session:
             for run_number in range(RUNS):
-                random.Random(self.rank * 100 + run_number).shuffle(order)
-                actual = session.run([results[i] for i in order])
-                for i, result in zip(order, actual, strict=True):
+                random.Random(self.rank * 100 + run_number).shuffle(run_order)
+                actual = session.run([results[i] for i in run_order])
+                for i, result in zip(run_order, actual, strict=True):
                     expected = np.sum(self.inputs_of_all((40, 3), seed=i), 0)
                     np.testing.assert_allclose(result, expected, rtol=1e-5)
 
     def check_operations_of_one_name_in_a_graph(self) -> None:
-        """The rank and the timing decide which operation begins first, and whether it ends before
-        the other one begins."""
+        """An allreduce and a broadcast have the same name. Which of them begins first, and whether
+        it ends before the other one begins, differs between ranks and runs."""
         graph = tf.Graph()
         with graph.as_default():
             x = tf.constant(input_of(self.rank, (40, 3), "float32", 0), tf.float32)
@@ -140,19 +142,20 @@ class TensorFlowCompiledChecks(Suite):
                     np.testing.assert_allclose(result, expected, rtol=1e-5)
 
     def check_several_gradients_of_one_call_of_a_graph(self) -> None:
-        """Each rank runs the gradients in a different order."""
+        """A graph computes several gradients of one grouped call. Each rank runs them in another
+        order."""
         count = 8
         with tf.Graph().as_default():
             x = tf.constant(np.ones(30), tf.float32)
-            both = hvd.grouped_allreduce([x, x * 2], op=hvd.Sum, name="both")
-            losses = [tf.reduce_sum(both[0] + both[1]) * (i + 1.0) for i in range(count)]
-            found = [tf.gradients(loss, x)[0] for loss in losses]
-            chosen = list(range(count))
+            sums = hvd.grouped_allreduce([x, x * 2], op=hvd.Sum, name="both")
+            losses = [tf.reduce_sum(sums[0] + sums[1]) * (i + 1.0) for i in range(count)]
+            gradients = [tf.gradients(loss, x)[0] for loss in losses]
+            run_order = list(range(count))
             with tf.compat.v1.Session() as session:
                 for run_number in range(RUNS):
-                    random.Random(self.rank * 100 + run_number).shuffle(chosen)
+                    random.Random(self.rank * 100 + run_number).shuffle(run_order)
                     for i, gradient in zip(
-                        chosen, session.run([found[i] for i in chosen]), strict=True
+                        run_order, session.run([gradients[i] for i in run_order]), strict=True
                     ):
                         assert (gradient == 3 * (i + 1.0) * self.size).all(), (i, gradient)
 
@@ -233,7 +236,8 @@ class TensorFlowCompiledChecks(Suite):
             raise AssertionError("no error")
 
     def check_errors_in_functions(self) -> None:
-        """All ranks get the same text, and go on."""
+        """If the calls inside functions do not match, all ranks get the same error text, and later
+        calls work."""
         if self.size == 1:
             return
         x = tf.ones([3 + self.rank])
@@ -252,9 +256,9 @@ class TensorFlowCompiledChecks(Suite):
         self.expect_sum_works()
 
     def check_functions_of_an_earlier_job(self) -> None:
-        """In a function that was traced before init(), calls of all ranks still work, and
-        derivatives of allreduces, too. Calls of a process set work if init() gets the same sets
-        again, because the set then has the same number."""
+        """A function that was traced in an earlier job still works if it makes calls of all ranks,
+        or derivatives of allreduces. If it makes calls of a process set, it works if init() got the
+        same sets again: the set then has the same number."""
         world = tf.function(lambda x: hvd.allreduce(x, op=hvd.Sum))
         derivative = tf.function(lambda x: tf.gradients(hvd.allreduce(x, op=hvd.Sum), x)[0])
         gather_gradient = tf.function(lambda x: tf.gradients(hvd.allgather(x), x)[0])
@@ -282,13 +286,13 @@ class TensorFlowCompiledChecks(Suite):
     def check_functions_with_a_set_that_was_added_to_an_earlier_job(self) -> None:
         if self.size == 1:
             return
-        first = hvd.add_process_set([0])
-        call = tf.function(lambda x: hvd.allreduce(x, process_set=first))
+        first_set = hvd.add_process_set([0])
+        call = tf.function(lambda x: hvd.allreduce(x, process_set=first_set))
         if self.rank == 0:
             assert call(tf.ones([])) == 1
         self.api.shutdown()
         self.init()
-        # This is the number that `first` had.
+        # This set gets the number that `first_set` had.
         assert hvd.add_process_set([1]).process_set_id == len(self.groups) + 1
         if self.rank == 0:
             self.expect_rejected("traced before the last init()", call, tf.ones([]))
@@ -302,10 +306,10 @@ class TensorFlowCompiledChecks(Suite):
             raise AssertionError("no error")
 
     def check_gradients_outside_of_the_group(self) -> None:
-        """A rank outside of the group gets its own gradients. In an elastic job, a function checks
-        in each run whether this rank is a member."""
+        """A rank outside of the group gets its own gradients, not averages. In an elastic job, a
+        function checks in each run whether this rank is a member."""
         rank, size = self.rank, self.size
-        table, x, unused = (tf.Variable(tf.ones([size, 2])) for _ in range(3))
+        table, x, unused_variable = (tf.Variable(tf.ones([size, 2])) for _ in range(3))
         for group, as_dense in itertools.product(self.groups[:1], (False, True)):
 
             def gradients(*chosen: Any, group: Any = group, as_dense: bool = as_dense) -> Any:
@@ -324,8 +328,10 @@ class TensorFlowCompiledChecks(Suite):
             rows[0] += 1
             for make in (lambda call: call, tf.function):
                 with mock.patch.object(lifecycle, "is_elastic", lambda value=not as_dense: value):
-                    table_gradient, x_gradient, unused_gradient = make(gradients)(table, x, unused)
-                    assert not as_dense or make(gradients)(unused) == (None,)
+                    table_gradient, x_gradient, unused_gradient = make(gradients)(
+                        table, x, unused_variable
+                    )
+                    assert not as_dense or make(gradients)(unused_variable) == (None,)
                 assert (
                     unused_gradient is None
                     and isinstance(table_gradient, tf.IndexedSlices) != as_dense
@@ -352,12 +358,13 @@ class TensorFlowCompiledChecks(Suite):
                         session.run(tf.compat.v1.global_variables_initializer())
                         for _ in range(2):
                             session.run(step)
-                        found = session.run(x)
-                np.testing.assert_allclose(found, 10.0 - 2 * np.mean(members), rtol=1e-6)
+                        trained_value = session.run(x)
+                np.testing.assert_allclose(trained_value, 10.0 - 2 * np.mean(members), rtol=1e-6)
 
     def check_tapes_in_functions_of_an_earlier_job(self) -> None:
-        """A rank traced the function outside of the group. If the number of the group now belongs
-        to a group that contains this rank, the function raises an error."""
+        """A function knows a group by its number. In a later job, this number may belong to other
+        ranks. Then the function raises an error, even on a rank that was outside of the earlier
+        group."""
         if self.size != 3:
             return
         x = tf.Variable(1.0)
@@ -397,8 +404,10 @@ class TensorFlowCompiledChecks(Suite):
                 with tf.GradientTape() as tape:
                     tape.watch(x)
                     result = call(x)
-                    first = tf.cast(tf.reshape(tf.range(tf.shape(result)[0]), [-1, 1]), x.dtype)
-                    loss = tf.reduce_sum((1.0 + rank + first) * result)
+                    row_numbers = tf.cast(
+                        tf.reshape(tf.range(tf.shape(result)[0]), [-1, 1]), x.dtype
+                    )
+                    loss = tf.reduce_sum((1.0 + rank + row_numbers) * result)
                 return tape.gradient(loss, x)
 
             return wrap(weighted)(x).numpy()
@@ -415,11 +424,11 @@ class TensorFlowCompiledChecks(Suite):
         positions = np.arange(rows).reshape(-1, 1) + rank * rows + np.ones((rows, 2))
         gathered = positions + sum(range(size)) / size
         np.testing.assert_allclose(gradient_of(hvd.allgather), gathered)
-        own = np.concatenate([np.arange(2) + 1 + 2 * rank + r for r in range(size)])
-        np.testing.assert_allclose(gradient_of(hvd.alltoall)[:, 0], own)
+        exchanged = np.concatenate([np.arange(2) + 1 + 2 * rank + r for r in range(size)])
+        np.testing.assert_allclose(gradient_of(hvd.alltoall)[:, 0], exchanged)
         parts = np.concatenate([np.arange(2) + 1 + r for r in range(size)])
-        found = gradient_of(lambda x: hvd.reducescatter(x, op=hvd.Sum))
-        np.testing.assert_allclose(found[:, 0], parts * size)
+        summed_gradient = gradient_of(lambda x: hvd.reducescatter(x, op=hvd.Sum))
+        np.testing.assert_allclose(summed_gradient[:, 0], parts * size)
         np.testing.assert_allclose(gradient_of(hvd.reducescatter)[:, 0], parts)
 
     def check_rows_that_were_not_sent_have_no_gradient(self) -> None:
@@ -437,9 +446,9 @@ class TensorFlowCompiledChecks(Suite):
             with tf.GradientTape() as inner:
                 inner.watch(x)
                 y = hvd.allreduce(x**3, op=hvd.Sum)
-            first = inner.gradient(y, x)
-        assert first.numpy() == self.size * 3 * (self.rank + 2) ** 2
-        assert outer.gradient(first, x).numpy() == self.size * 6 * (self.rank + 2)
+            first_derivative = inner.gradient(y, x)
+        assert first_derivative.numpy() == self.size * 3 * (self.rank + 2) ** 2
+        assert outer.gradient(first_derivative, x).numpy() == self.size * 6 * (self.rank + 2)
 
     def check_reductions_without_a_gradient(self) -> None:
         x = tf.ones([2])

@@ -1,4 +1,5 @@
-"""The errors of the TensorFlow frontend: calls, each with the whole text of its error."""
+"""The errors of the TensorFlow frontend. Each case is a call that must fail, with the whole text of
+its error."""
 
 from __future__ import annotations
 
@@ -108,19 +109,19 @@ def _gradient_cases() -> Iterator[Case]:
 
 
 def _optimizer_cases() -> Iterator[Case]:
-    first = tf.compat.v1.train.GradientDescentOptimizer(1.0)
+    v1_optimizer = tf.compat.v1.train.GradientDescentOptimizer(1.0)
     yield (
-        lambda: hvd.DistributedOptimizer(first, op=hvd.Min),
+        lambda: hvd.DistributedOptimizer(v1_optimizer, op=hvd.Min),
         f"op of an optimizer must be Average or Sum; got {hvd.Min!r}: for another op, combine "
         "the gradients by allreduce(), and use the optimizer itself",
     )
-    for value in (3, hvd.DistributedOptimizer(first)):
+    for value in (3, hvd.DistributedOptimizer(v1_optimizer)):
         yield (
             lambda value=value: hvd.DistributedOptimizer(value),
             "optimizer must be an optimizer of Keras 3 or of tf.compat.v1.train that is not "
             f"distributed yet; got {value!r}",
         )
-    optimizer = hvd.DistributedOptimizer(first, backward_passes_per_step=2)
+    optimizer = hvd.DistributedOptimizer(v1_optimizer, backward_passes_per_step=2)
     x, y = tf.Variable(1.0, name="x"), tf.Variable(1.0, name="y")
     optimizer.compute_gradients(lambda: x * 2, [x])
     yield (
@@ -130,7 +131,7 @@ def _optimizer_cases() -> Iterator[Case]:
     )
     with mock.patch.object(lifecycle, "is_elastic", lambda: True):
         yield (
-            lambda: hvd.DistributedOptimizer(first, backward_passes_per_step=2),
+            lambda: hvd.DistributedOptimizer(v1_optimizer, backward_passes_per_step=2),
             "backward_passes_per_step is 2, but in an elastic job, an optimizer of "
             "tf.compat.v1.train cannot add up gradients, because the sums would not return to the "
             "last commit: use an optimizer of Keras 3",

@@ -34,7 +34,7 @@ class Model(tf.Module):
         self.hidden = tf.Variable(random.standard_normal((5, 4)), name="hidden")
         self.bias = tf.Variable(np.zeros(4), name="bias")
         self.out = tf.Variable(random.standard_normal((4, 1)), name="out")
-        self.unused = tf.Variable(np.ones(2), name="unused")  # it never has a gradient
+        self.unused = tf.Variable(np.ones(2), name="unused")  # never has a gradient
 
     def loss(self, words: Any, y: Any) -> Any:
         x = tf.nn.embedding_lookup(self.table, words)
@@ -85,14 +85,16 @@ class TensorFlowTrainingChecks(Suite):
         single_process = self.train(lambda tape: tape, (self.words, self.y))
         for make in (lambda step: step, tf.function):
             for options in ({}, {"sparse_as_dense": True}, {"gradient_predivide_factor": 2.0}):
-                found = self.train(
+                trained_variables = self.train(
                     lambda tape, o=options: hvd.DistributedGradientTape(tape, **o), own_data, make
                 )
-                hvd.check_parameters(found)
-                self.expect_close(found, single_process)
+                hvd.check_parameters(trained_variables)
+                self.expect_close(trained_variables, single_process)
         if self.size > 1:  # without the distributed tape, the replicas differ
-            unsynchronized = self.train(lambda tape: tape, own_data)
-            self.expect_error("are not the same on all ranks", hvd.check_parameters, unsynchronized)
+            unsynchronized_variables = self.train(lambda tape: tape, own_data)
+            self.expect_error(
+                "are not the same on all ranks", hvd.check_parameters, unsynchronized_variables
+            )
 
     def check_tape_after_the_recording(self) -> None:
         x = tf.Variable([1.0, 2.0])
@@ -141,20 +143,27 @@ class TensorFlowTrainingChecks(Suite):
         """If a local gradient of one rank overflows, all ranks get the overflow. So loss scaling
         skips the same steps on all ranks."""
         for overflows, make in itertools.product((False, True), (lambda call: call, tf.function)):
-            rows, mine, shared = tf.Variable([[1.0], [2.0]]), tf.Variable(1.0), tf.Variable(1.0)
+            table, local_variable, shared_variable = (
+                tf.Variable([[1.0], [2.0]]),
+                tf.Variable(1.0),
+                tf.Variable(1.0),
+            )
 
             def gradients(
-                has_overflow: bool = overflows, sources: Sequence[Any] = (rows, mine, shared)
+                has_overflow: bool = overflows,
+                sources: Sequence[Any] = (table, local_variable, shared_variable),
             ) -> list[Any]:
                 tape = hvd.DistributedGradientTape(tf.GradientTape())
-                for local in sources[:2]:
-                    tape.register_local_source(local)
+                for local_source in sources[:2]:
+                    tape.register_local_source(local_source)
                 factor = float("inf") if has_overflow and self.rank == self.size - 1 else 1.0
                 with tape:
                     # This gradient has different rows on each rank, or no rows.
-                    chosen = [1] if factor > 1 or not has_overflow else tf.constant([], tf.int32)
+                    chosen_rows = (
+                        [1] if factor > 1 or not has_overflow else tf.constant([], tf.int32)
+                    )
                     loss = (
-                        tf.reduce_sum(tf.gather(sources[0], chosen)) * factor
+                        tf.reduce_sum(tf.gather(sources[0], chosen_rows)) * factor
                         + sources[1]
                         + 3 * sources[2]
                     )
@@ -189,7 +198,8 @@ class TensorFlowTrainingChecks(Suite):
         self.expect_close(distributed, single_process)
 
     def check_two_optimizers_in_one_graph(self) -> None:
-        """Both optimizers run at the same time. Their order differs between the ranks."""
+        """One run of the graph contains the steps of both optimizers, in an order that differs
+        between the ranks."""
         with tf.Graph().as_default():
             variables = [tf.Variable(tf.zeros([500])) for _ in range(6)]
             steps = [
@@ -198,11 +208,11 @@ class TensorFlowTrainingChecks(Suite):
                 )
                 for number, variable in enumerate(variables)
             ]
-            chosen = steps if self.rank % 2 else steps[::-1]
+            ordered_steps = steps if self.rank % 2 else steps[::-1]
             with v1.Session() as session:
                 session.run(v1.global_variables_initializer())
                 for round_number in range(1, 6):
-                    session.run(chosen)
+                    session.run(ordered_steps)
                     for number, value in enumerate(session.run(variables)):
                         assert (value == -round_number * (number + 1.0)).all(), (
                             round_number,
@@ -214,15 +224,16 @@ class TensorFlowTrainingChecks(Suite):
         with tf.Graph().as_default():
             rank_variable = tf.Variable([1.0 + self.rank], name="one")
             integer_variable = tf.Variable(self.rank, name="two")
-            start, share = v1.global_variables_initializer(), hvd.broadcast_global_variables(0)
+            initialize, share = v1.global_variables_initializer(), hvd.broadcast_global_variables(0)
             with v1.Session() as session:
-                session.run(start)
+                session.run(initialize)
                 session.run(share)
                 assert session.run([rank_variable, integer_variable])[0].tolist() == [1.0]
                 assert session.run(integer_variable) == 0
 
     def check_several_passes(self) -> None:
-        """An optimizer of TensorFlow 1 adds up gradients, eagerly, in a function and in a graph."""
+        """An optimizer of TensorFlow 1 adds up the gradients of several passes: eagerly, in a
+        function, and in a graph."""
         for is_averaged in (False, True):
             expected = 10.0 - sum(range(self.size)) / self.size * (3.0 if is_averaged else 6.0)
             for run in (self.run_passes_eagerly, self.run_passes_in_a_graph):
@@ -236,7 +247,7 @@ class TensorFlowTrainingChecks(Suite):
         )
 
     def run_passes_eagerly(self, is_averaged: bool) -> float:
-        found = []
+        final_values = []
         for make in (lambda step: step, tf.function):
             x, global_step = tf.Variable(10.0), tf.Variable(0, dtype=tf.int64)
             optimizer = self.distributed(is_averaged)
@@ -253,9 +264,9 @@ class TensorFlowTrainingChecks(Suite):
                 assert x.numpy() == 10.0
                 run(tf.constant(float(factor * self.rank)))
             assert global_step.numpy() == 2  # each pass counts
-            found.append(float(x.numpy()))
-        assert found[0] == found[1]
-        return found[0]
+            final_values.append(float(x.numpy()))
+        assert final_values[0] == final_values[1]
+        return final_values[0]
 
     def run_passes_in_a_graph(self, is_averaged: bool) -> float:
         with tf.Graph().as_default():
@@ -273,32 +284,36 @@ class TensorFlowTrainingChecks(Suite):
 
     def check_local_variables_over_several_passes(self) -> None:
         for is_averaged in (False, True):
-            shared, local = tf.Variable(0.0), tf.Variable(0.0)
+            shared_variable, local_variable = tf.Variable(0.0), tf.Variable(0.0)
             optimizer = hvd.DistributedOptimizer(
                 v1.train.GradientDescentOptimizer(1.0),
                 backward_passes_per_step=2,
                 average_aggregated_gradients=is_averaged,
                 scale_local_gradients=False,
             )
-            optimizer.register_local_var(local)
+            optimizer.register_local_var(local_variable)
             for _ in range(2):
                 pairs = optimizer.compute_gradients(
-                    lambda a=shared, b=local: a + b, [shared, local]
+                    lambda a=shared_variable, b=local_variable: a + b,
+                    [shared_variable, local_variable],
                 )
                 optimizer.apply_gradients(pairs)
-            assert shared.numpy() == local.numpy() == (-1.0 if is_averaged else -2.0)
+            assert (
+                shared_variable.numpy() == local_variable.numpy() == (-1.0 if is_averaged else -2.0)
+            )
 
     def check_local_gradients_in_a_later_job(self) -> None:
-        """A function that was traced in a job of another size divides by the current size."""
-        local = tf.Variable(1.0)
+        """A function averages local gradients. If the size of the job changes after the function
+        was traced, it must divide by the new size."""
+        local_variable = tf.Variable(1.0)
 
         @tf.function
         def gradient() -> Any:
             tape = hvd.PartialDistributedGradientTape(tf.GradientTape())
-            tape.register_local_source(local)
+            tape.register_local_source(local_variable)
             with tape:
-                loss = local * 6.0
-            return tape.gradient(loss, local)
+                loss = local_variable * 6.0
+            return tape.gradient(loss, local_variable)
 
         with mock.patch.object(type(hvd.global_process_set), "size", lambda _: 100):
             gradient.get_concrete_function()
@@ -323,9 +338,9 @@ class TensorFlowTrainingChecks(Suite):
         share = tf.function(lambda: hvd.broadcast_variables(variables, root_rank=root))
         share()
         assert variables[0].numpy().tolist() == [root, 1, 2]
-        first = tf.Variable(float(self.rank))
-        assert [float(value) for value in hvd.broadcast_([first], 0)] == [0.0]
-        hvd.broadcast_variables(tf.Variable(self.rank), 0)  # not in a list
+        rank_variable = tf.Variable(float(self.rank))
+        assert [float(value) for value in hvd.broadcast_([rank_variable], 0)] == [0.0]
+        hvd.broadcast_variables(tf.Variable(self.rank), 0)  # a single variable instead of a list
 
     def check_sparse_reductions(self) -> None:
         own_slices = tf.IndexedSlices(
@@ -335,9 +350,9 @@ class TensorFlowTrainingChecks(Suite):
         for rank in range(self.size):
             dense[: rank + 1] += 1
         for op, factor in ((hvd.Sum, 1), (hvd.Average, 1 / self.size)):
-            found = hvd.allreduce(own_slices, op=op, compression=hvd.Compression.fp16)
-            assert isinstance(found, tf.IndexedSlices) and found.dtype == tf.float32
-            np.testing.assert_allclose(tf.convert_to_tensor(found), dense * factor, rtol=1e-6)
+            result = hvd.allreduce(own_slices, op=op, compression=hvd.Compression.fp16)
+            assert isinstance(result, tf.IndexedSlices) and result.dtype == tf.float32
+            np.testing.assert_allclose(tf.convert_to_tensor(result), dense * factor, rtol=1e-6)
         self.expect_error("got Min", hvd.allreduce, own_slices, op=hvd.Min)
         reduce = tf.function(hvd.allreduce)
         np.testing.assert_allclose(
@@ -363,14 +378,15 @@ class TensorFlowTrainingChecks(Suite):
                 op=op,
                 prescale_factor=factor,
             )
-        found = hvd.allreduce(integer_slices, op=hvd.Sum)
-        assert found.values.numpy()[:, 0].tolist() == [rank + 1 for rank in range(self.size)]
-        assert found.dtype == tf.int32
+        result = hvd.allreduce(integer_slices, op=hvd.Sum)
+        assert result.values.numpy()[:, 0].tolist() == [rank + 1 for rank in range(self.size)]
+        assert result.dtype == tf.int32
         slices_without_shape = tf.IndexedSlices(own_slices.values, own_slices.indices)
         assert hvd.allreduce(slices_without_shape).dense_shape is None
 
     def check_sparse_reductions_in_a_batch(self) -> None:
-        """Dense and sparse tensors in one list keep their places, and stay dense or sparse."""
+        """If a list contains dense and sparse tensors, the results have the same order and
+        kinds."""
 
         def slices(shape: Any) -> Any:
             dense_shape = None if shape is None else tf.constant(shape)
@@ -429,17 +445,17 @@ class TensorFlowTrainingChecks(Suite):
 
     def check_smaller_dtypes(self) -> None:
         for compression in (hvd.Compression.fp16, hvd.Compression.bf16):
-            found = hvd.allreduce(
+            total = hvd.allreduce(
                 tf.constant([1.0, self.rank]), op=hvd.Sum, compression=compression
             )
-            assert found.dtype == tf.float32
-            assert found.numpy().tolist() == [self.size, sum(range(self.size))]
+            assert total.dtype == tf.float32
+            assert total.numpy().tolist() == [self.size, sum(range(self.size))]
 
     def check_join(self) -> None:
         for _ in range(self.rank):
             hvd.allreduce(tf.ones([2]), op=hvd.Sum)
-        last = hvd.join()
-        assert last.dtype == tf.int32 and int(last) == self.size - 1
+        last_joined_rank = hvd.join()
+        assert last_joined_rank.dtype == tf.int32 and int(last_joined_rank) == self.size - 1
         self.expect_error("call it outside of tf.function", tf.function(hvd.join))
 
     def check_elastic_state(self) -> None:
@@ -467,7 +483,7 @@ class TensorFlowTrainingChecks(Suite):
         assert attempts == [(0.0, 0), (1.0, 1), (2.0, 2)], attempts
 
     def check_elastic_steps(self) -> None:
-        """Rank 0 fails, and then the function of TensorFlow fails on the other ranks."""
+        """Rank 0 fails, so the tf.function of the other ranks fails, too."""
         variable = tf.Variable(float(self.rank))
         state = hvd.elastic.TensorFlowState([variable], batch=0)
         step, begun_steps = hvd.elastic.Step(state), []

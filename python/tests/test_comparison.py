@@ -1,4 +1,5 @@
-"""The texts that compare ranks, as users read them; torch_state.py checks them in a job."""
+"""The texts that show differences between ranks, as users read them. torch_state.py checks such
+texts in a job."""
 
 from __future__ import annotations
 

@@ -56,8 +56,8 @@ def test_horovod_tensorflow_and_keras_have_the_names_of_farandole() -> None:
         farandole.keras.callbacks.MetricAverageCallback
     )
     variables = [tf.Variable(1.0), tf.Variable(2.0)]
-    found = refs_to_vars(vars_to_refs(variables))
-    assert all(one is other for one, other in zip(found, variables, strict=True))
+    restored_variables = refs_to_vars(vars_to_refs(variables))
+    assert all(one is other for one, other in zip(restored_variables, variables, strict=True))
 
 
 def test_keras_functions_accept_arguments_of_horovod() -> None:
@@ -333,7 +333,9 @@ def test_run_names_other_hosts_as_farandole_run_does(
     (hostfile := tmp_path / "hosts").write_text("elsewhere slots=2\n")
     value = {"hosts": "localhost:1,elsewhere:1", "hostfile": str(hostfile)}[name]
     calls: list[dict[str, Any]] = []
-    monkeypatch.setattr(farandole, "run", lambda *_, **named: calls.append(named))
+    monkeypatch.setattr(
+        farandole, "run", lambda *_, **options_of_call: calls.append(options_of_call)
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         horovod.run(
@@ -344,12 +346,19 @@ def test_run_names_other_hosts_as_farandole_run_does(
             network_interfaces="eth0",
             **{name: value},
         )
-    (named,) = calls
+    (options_of_call,) = calls
     other_flags = {"hosts", "hostfile"} - {name}
-    assert (named[name], [named[other] for other in other_flags]) == (value, [None])
-    assert (named["n"], named["ssh_port"], named["ssh_identity_file"]) == (2, 2222, "key")
-    assert named["env"]["FARANDOLE_NETWORK_INTERFACES"] == "eth0"
-    assert "HOROVOD_HOSTNAME" not in named["env"]
+    assert (options_of_call[name], [options_of_call[other] for other in other_flags]) == (
+        value,
+        [None],
+    )
+    assert (
+        options_of_call["n"],
+        options_of_call["ssh_port"],
+        options_of_call["ssh_identity_file"],
+    ) == (2, 2222, "key")
+    assert options_of_call["env"]["FARANDOLE_NETWORK_INTERFACES"] == "eth0"
+    assert "HOROVOD_HOSTNAME" not in options_of_call["env"]
 
 
 USED_ARGUMENTS = {

@@ -1,8 +1,9 @@
 """The alias has the public names and arguments of Horovod, or the guide lists the differences.
 
 horovod_surface.json holds the public interface of Horovod 0.28.1: for each module its names, with
-the arguments of functions and methods. Its facts come from Horovod, not from our sources. The
-modules for frameworks and clusters that do not work here yet are listed without their names.
+the arguments of functions and methods. Its facts come from Horovod, not from our sources. Some of
+Horovod's modules are for frameworks and clusters that do not work here yet: the file lists these
+modules, but not their names.
 """
 
 from __future__ import annotations
@@ -51,13 +52,14 @@ def attribute_of(module: str, name: str) -> Any:
 
 
 def default_of(node: ast.expr) -> Any:
-    """Return the default of an argument: a literal, or the value of that name in horovod.torch."""
+    """Return the default value of an argument. The node is a literal, or a name in
+    horovod.torch."""
     if isinstance(node, ast.Attribute):
         return getattr(default_of(node.value), node.attr)
     return getattr(horovod.torch, node.id) if isinstance(node, ast.Name) else ast.literal_eval(node)
 
 
-def arguments(text: str) -> list[tuple[str, Any]]:
+def parse_arguments(text: str) -> list[tuple[str, Any]]:
     """Parse the names and defaults in a text such as "(tensor, name=None)", without * and **."""
     function = ast.parse(f"lambda {text[1:-1]}: 0", mode="eval").body
     assert isinstance(function, ast.Lambda)
@@ -72,16 +74,16 @@ def has_arguments(function: Callable[..., Any], expected: list[tuple[str, Any]])
     parameters = list(inspect.signature(function).parameters.values())
     if parameters and parameters[0].name == "self":
         parameters = parameters[1:]
-    named = [p for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
+    named_parameters = [p for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
     if any(p.kind is p.VAR_POSITIONAL for p in parameters):
-        return True  # it accepts and ignores any arguments
-    extra = named[len(expected) :]
+        return True  # a function with *args and **kwargs takes any arguments
+    extra_parameters = named_parameters[len(expected) :]
     return (
-        len(named) >= len(expected)
-        and all(p.default is not p.empty for p in extra)
+        len(named_parameters) >= len(expected)
+        and all(p.default is not p.empty for p in extra_parameters)
         and all(
             p.name == name and default in (p.default, p.empty)
-            for p, (name, default) in zip(named, expected, strict=False)
+            for p, (name, default) in zip(named_parameters, expected, strict=False)
         )
     )
 
@@ -100,15 +102,15 @@ def test_names_exist_unless_the_guide_says_that_they_are_missing(module: str) ->
 
 @pytest.mark.parametrize("module", MODULES)
 def test_arguments_are_those_of_horovod(module: str) -> None:
-    different = {
+    different_functions = {
         name: list(inspect.signature(ours).parameters)
         for name, text in public_names(module)
         if text is not None
         and (ours := attribute_of(module, name)) is not None
-        and text != "(*args, **kwargs)"  # passed on to another library
-        and not has_arguments(ours, arguments(text))
+        and text != "(*args, **kwargs)"  # its arguments are passed on to another library
+        and not has_arguments(ours, parse_arguments(text))
     }
-    assert not different
+    assert not different_functions
 
 
 @pytest.mark.parametrize("module", SURFACE["other_modules"])

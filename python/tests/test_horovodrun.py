@@ -65,8 +65,9 @@ def values_of(*words: str) -> tuple[dict[str, Any], list[str]]:
 
 
 def settings(*words: str) -> list[str]:
-    """Return the words for `farandole run`, without the words that every job gets."""
-    line = launch.run_arguments(2, values_of(*words)[0], with_time=False)
+    """Return the words that horovodrun passes to `farandole run`, without those that it passes for
+    every job."""
+    line = launch.run_arguments(2, values_of(*words)[0], shows_time=False)
     assert line[: len(FIRST_WORDS)] == FIRST_WORDS
     variables = line[len(FIRST_WORDS) : len(FIRST_WORDS) + 6]
     assert variables[::2] == ["-x"] * 3
@@ -129,7 +130,7 @@ def test_every_flag_either_works_or_says_why_not() -> None:
                 reason = flag.why_value_ignored(values[0])
             expected = [f"{flag.names[0]} has no meaning here: {reason}"]
             assert lines == (expected if reason else []), name
-        for name in flag.negated:
+        for name in flag.negating_names:
             assert launch.ignored_settings(values_of(name)[0]) == []
 
 
@@ -160,7 +161,7 @@ def test_binding_arguments_of_mpirun_become_bind_to(words: str, expected: str | 
 
 
 def test_the_time_is_before_the_prefix() -> None:
-    assert launch.run_arguments(2, {}, with_time=True)[4] == "{time}[{rank}]<{stream}>:"
+    assert launch.run_arguments(2, {}, shows_time=True)[4] == "{time}[{rank}]<{stream}>:"
 
 
 def test_the_configuration_file_sets_flags(config_file: Path) -> None:
@@ -293,8 +294,8 @@ def test_a_smaller_minimum_makes_the_job_elastic() -> None:
     # In a job of fixed size, these flags have no effect. A message names each of them.
     assert len(launch.ignored_settings(values)) == 3
     assert "--reset-limit" not in launch.run_arguments(4, values, False)
-    equal = launch.job_size_of(parser.parse_args(["-np", "2", "--min-np", "2", "true"]))
-    assert equal.workers_min == 2, "lost workers are replaced"
+    equal_size = launch.job_size_of(parser.parse_args(["-np", "2", "--min-np", "2", "true"]))
+    assert equal_size.workers_min == 2, "lost workers are replaced"
 
 
 def test_a_discovery_script_makes_the_job_elastic() -> None:
@@ -345,7 +346,7 @@ def test_other_hosts_are_reached_by_ssh(tmp_path: Path) -> None:
     ):
         assert run_words[run_words.index(flag) + 1] == value
     assert not any("HOROVOD_HOSTNAME" in word for word in run_words)
-    assert [line.split()[0] for line in launch.ignored_settings(values, on_several_hosts=True)] == [
+    assert [line.split()[0] for line in launch.ignored_settings(values, has_host_flags=True)] == [
         "--cycle-time-ms"
     ]
     # If the job runs on this host only, these flags have no effect. A message says so.
@@ -466,5 +467,5 @@ def test_hosts_as_text_and_as_numbers_of_slots(tmp_path: Path) -> None:
 
 def test_the_launcher_runs_as_a_module() -> None:
     words = [sys.executable, "-m", "horovod.runner.launch", "--check-build"]
-    found = subprocess.run(words, capture_output=True, text=True, check=True)
-    assert "PyTorch" in found.stdout and found.stderr == ""
+    completed = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert "PyTorch" in completed.stdout and completed.stderr == ""

@@ -27,7 +27,8 @@ pytestmark = pytest.mark.skipif(bool(WHY_IMPOSSIBLE), reason=WHY_IMPOSSIBLE)
 TIMEOUT_SECONDS = 600
 # The hosts share a name that belongs to the loopback interface, so Gloo needs an interface.
 WORKER_WITH_GLOO = ["env", "GLOO_SOCKET_IFNAME=eth0", sys.executable, str(HERE / "worker.py")]
-# Makes calls until the job ends. The ranks ignore SIGTERM, so each has time to print its error.
+# A program that makes calls until the job ends. It ignores SIGTERM, so that each rank has time to
+# print its error.
 CALLING_PROGRAM = """
 import os, signal
 import numpy as np
@@ -63,7 +64,8 @@ canaries = np.tile(np.frombuffer({CANARY_BYTES!r}, np.uint8), 1 << 16)
 own = canaries if hvd.rank() == 0 else np.zeros_like(canaries)
 assert (hvd.broadcast(own, 0, name={CALL_NAME.decode()!r}) == canaries).all()
 """
-# Makes calls and checks every result until the file that its argument names exists.
+# A program that makes calls and checks each result. It ends when the file that its argument names
+# exists.
 CHECKING_PROGRAM = """
 import os, sys
 import numpy as np
@@ -81,7 +83,7 @@ print(f"checked {calls} results", flush=True)
 """
 
 
-def started(host: Host, *words: str) -> AbstractContextManager[subprocess.Popen[str]]:
+def start_process(host: Host, *words: str) -> AbstractContextManager[subprocess.Popen[str]]:
     # The programs in this file import modules from this folder.
     return start_command(host.command(*words), {"PYTHONPATH": str(HERE)})
 
@@ -98,7 +100,7 @@ def job(
     with ExitStack() as stack:
         yield [
             stack.enter_context(
-                started(
+                start_process(
                     hosts[node],
                     *(farandole, "run", *options, "--node", str(node), "--secret", str(secret)),
                     *("-n", str(count), *program),
@@ -176,7 +178,8 @@ def test_torch_groups_that_only_their_members_make(
 
 
 def test_the_timelines_of_hosts_with_different_clocks_agree(tmp_path: Path) -> None:
-    """The clock of the second host is 5,000 s ahead. The file of node 0 gets the events of both."""
+    """The clock of the second host is 5,000 s ahead. The file of node 0 gets the events of both
+    hosts, with times of one clock."""
     farandole, secret = command(1)[0], str(tmp_path / "secret")
     subprocess.run([farandole, "secret", secret], check=True)
     with Hosts(2) as hosts, ExitStack() as stack:
@@ -186,14 +189,15 @@ def test_the_timelines_of_hosts_with_different_clocks_agree(tmp_path: Path) -> N
             words += [farandole, "run", "--join", hosts[0].endpoint(4711), "--nodes", "2"]
             words += ["--node", str(node), "--secret", secret, "-n", "1", "--timeline"]
             words += [str(tmp_path / f"{node}.json"), sys.executable, "-c", TIMED_CALLS_PROGRAM]
-            launchers.append(stack.enter_context(started(host, *words)))
+            launchers.append(stack.enter_context(start_process(host, *words)))
         texts = [launcher.communicate(timeout=TIMEOUT_SECONDS)[0] for launcher in launchers]
     assert [launcher.returncode for launcher in launchers] == [0, 0], texts
     events = json.loads((tmp_path / "0.json").read_text())
     labels = [e["args"]["labels"] for e in events if e.get("name") == "process_labels"]
     errors = [int(label.removeprefix("clock ± ").removesuffix(" µs")) for label in labels]
     assert len(errors) == 2
-    # A call has two phases: it waits for the other rank, and then its data moves.
+    # The trace shows two phases of each call: first it waits for the other rank, then it moves the
+    # data.
     times = {
         (rank, phase): [e["ts"] for e in events if (e["pid"], e["ph"]) == (rank, phase)]
         for rank in range(2)
@@ -212,29 +216,29 @@ def test_the_timelines_of_hosts_with_different_clocks_agree(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("rank", [0, 2, 3])
 def test_a_death_ends_the_job_on_all_hosts(rank: int, tmp_path: Path) -> None:
-    """Rank 2 has no lane: no rank on the other host is connected to it."""
+    """The other host has only one rank, so rank 2 of this host has no connection to it."""
     program = [sys.executable, "-c", CALLING_PROGRAM]
     with Hosts(2) as hosts, job(hosts, (3, 1), tmp_path / "secret", *program) as launchers:
         texts = ["", ""]
         node = 0 if rank < 3 else 1
-        while not (found := re.search(rf"rank {rank} is process (\d+)", texts[node])):
+        while not (pid_line := re.search(rf"rank {rank} is process (\d+)", texts[node])):
             line = launchers[node].stdout.readline()  # type: ignore[union-attr]
             assert line, texts[node]
             texts[node] += line
-        os.kill(int(found[1]), signal.SIGKILL)
-        for other, launcher in enumerate(launchers):
-            texts[other] += launcher.communicate(timeout=TIMEOUT_SECONDS)[0]
+        os.kill(int(pid_line[1]), signal.SIGKILL)
+        for any_node, launcher in enumerate(launchers):
+            texts[any_node] += launcher.communicate(timeout=TIMEOUT_SECONDS)[0]
     assert launchers[node].returncode == 128 + signal.SIGKILL, texts
     assert launchers[1 - node].returncode != 0, texts
-    survivors = [(3, 1)[other] - (other == node) for other in range(2)]
+    survivors = [(3, 1)[any_node] - (any_node == node) for any_node in range(2)]
     for text, count in zip(texts, survivors, strict=True):
-        assert re.search(rf"rank {rank} \((\S+, )?pid {found[1]}\)", text), text
+        assert re.search(rf"rank {rank} \((\S+, )?pid {pid_line[1]}\)", text), text
         assert (count == 0) or ("has died" in text), text
 
 
 @pytest.mark.parametrize("seed", everyday_and_long(range(8), range(8, 100)))
 def test_ranks_that_end_right_after_their_last_call(seed: int, tmp_path: Path) -> None:
-    """Data that such a rank has sent must arrive, even if the receivers ask for it later."""
+    """What a rank has sent must arrive, even if it ends before the receivers have read it."""
     workers = ((1, 1), (2, 1), (1, 1, 1), (1, 2))[seed % 4]
     program = ["env", f"FARANDOLE_UNSEALED_DATA={seed // 4 % 2}", sys.executable]
     with Hosts(len(workers)) as hosts:
@@ -244,7 +248,7 @@ def test_ranks_that_end_right_after_their_last_call(seed: int, tmp_path: Path) -
 
 
 def test_a_rank_that_is_often_stopped_slows_the_others_down(tmp_path: Path) -> None:
-    """The sender gets far ahead of the stopped rank. The sender must not end the job."""
+    """The sender may get far ahead of the stopped rank, but must not take this rank for lost."""
     program = [sys.executable, str(HERE / "slow_receiver.py")]
     with Hosts(2) as hosts:
         texts = run_program(hosts, (2, 2), tmp_path / "secret", *program)
@@ -265,7 +269,7 @@ def test_connections_of_strangers_do_not_disturb_a_job(tmp_path: Path) -> None:
         for host in hosts:
             words = [sys.executable, str(TOOLS / "stranger_traffic.py"), *listening_endpoints(host)]
             words += ["--idle", "200", "--dribbling", "20", "--messages", "1000"]
-            with started(host, *words, "--seconds", "3") as strangers:
+            with start_process(host, *words, "--seconds", "3") as strangers:
                 report = json.loads(strangers.communicate(timeout=TIMEOUT_SECONDS)[0])
             assert sum(report["messages"].values()) == 1000
             assert report["held"] > 0, report
@@ -287,9 +291,9 @@ def has_tensor(packets: Path) -> bool:
 
 
 def packets_of_a_broadcast(folder: Path, unsealed_data: bool) -> bytes:
-    """Return what a job on two hosts has sent."""
+    """Return the packets that a job on two hosts has sent over the network in a broadcast."""
     recording = [sys.executable, str(TOOLS / "record_packets.py"), str(folder / "packets")]
-    with Hosts(2) as hosts, started(hosts[0], *recording) as recorder:
+    with Hosts(2) as hosts, start_process(hosts[0], *recording) as recorder:
         assert recorder.stdout is not None
         assert recorder.stdout.readline() == "recording\n"
         program = ["env", f"FARANDOLE_UNSEALED_DATA={unsealed_data:d}"]
@@ -297,7 +301,7 @@ def packets_of_a_broadcast(folder: Path, unsealed_data: bool) -> bytes:
         texts = run_program(hosts, (1, 1), folder / "secret", *program)
         deadline = time.monotonic() + TIMEOUT_SECONDS
         while not has_tensor(folder / "packets") and time.monotonic() < deadline:
-            time.sleep(0.05)  # the recorder may be slower than the job
+            time.sleep(0.05)  # the recorder may write the last packets after the job
     has_warned = "FARANDOLE_UNSEALED_DATA is set: everybody on the network can read" in "".join(
         texts
     )

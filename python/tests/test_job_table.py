@@ -1,4 +1,4 @@
-"""Workers as notebooks show them: an HTML table with a row for each worker."""
+"""Notebooks show the workers of a job as an HTML table with a row for each worker."""
 
 from __future__ import annotations
 

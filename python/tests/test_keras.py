@@ -14,7 +14,7 @@ BACKENDS = ("tensorflow", "torch", "jax")
 
 
 @pytest.fixture(autouse=True)
-def on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+def use_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAX_PLATFORMS", "cpu")
 
 
@@ -41,11 +41,11 @@ def test_the_program_of_the_page(
 @pytest.mark.parametrize("backend", everyday_and_long(["tensorflow"], ["torch", "jax"]))
 def test_no_other_frontend_is_imported(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KERAS_BACKEND", backend)
-    others = {f"farandole.{name}" for name in BACKENDS} - {f"farandole.{backend}"}
+    other_frontends = {f"farandole.{name}" for name in BACKENDS} - {f"farandole.{backend}"}
     program = (
         "import sys, keras, farandole.keras as hvd; hvd.init(); "
         "hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)); "
-        f"assert not {others} & set(sys.modules)"
+        f"assert not {other_frontends} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
 

@@ -1,4 +1,5 @@
-"""Processes join, leave in every way, and fork. The engine changes no handler and no hook."""
+"""Processes join a job, leave it in many ways, and fork. The engine changes none of their signal
+handlers and hooks."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from job import run
 HERE = Path(__file__).parent
 TIMEOUT_SECONDS = 300
 
-# Rank 1's exit code, and the cause in rank 0's error.
+# For each way to end: the exit code of rank 1, and the cause that the error of rank 0 shows.
 INTERRUPTED = (130, "has left the job (raised KeyboardInterrupt)")
 EXPECTED_EXITS = {
     "end": (0, "has left the job (its program ended)"),
@@ -29,9 +30,9 @@ EXPECTED_EXITS = {
     "shutdown in a handler": (0, "has left the job (it called shutdown())"),
     "daemon threads": (0, "has left the job (its program ended)"),
 }
-# Words that a process prints if it crashes.
+# If a process prints one of these words, it has crashed.
 CRASH_WORDS = re.compile(r"Fatal Python|terminate called|Aborted|Segmentation|Exception ignored")
-# Python's words for a second interrupt that comes while the process leaves.
+# What Python prints if a second interrupt comes while the process already ends.
 INTERRUPTED_AT_EXIT = re.compile(
     r"^\[1\] Exception ignored in.*\n(?:\[1\] (?:Traceback| ).*\n)*\[1\] KeyboardInterrupt: *\n",
     re.M,

@@ -86,7 +86,7 @@ def test_the_table_lists_the_flags_without_a_meaning() -> None:
         name
         for flag in FLAGS
         if flag.why_ignored and not flag.to_run_flags and not flag.to_elastic_flags
-        for name in (*flag.names, *flag.negated)
+        for name in (*flag.names, *flag.negating_names)
     }
     listed_names = {
         name

@@ -1,4 +1,4 @@
-"""A frontend for NumPy, which exists only for tests, in jobs of one to three workers."""
+"""The NumPy frontend, which exists only for tests, in jobs of one to three workers."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def start_by_hand(rank: int, size: int, port: int, action: str) -> subprocess.Po
 
 @pytest.fixture
 def port() -> int:
-    """Return a port that identifies this job; no process listens on it."""
+    """Return a free port, which identifies the job of this test. No process listens on it."""
     with socket.socket() as listener:
         listener.bind(("localhost", 0))
         return int(listener.getsockname()[1])

@@ -19,7 +19,7 @@ from farandole.handle import BatchHandle, Handle, PreparedCall, release_dropped
 
 
 class ManualEngine:
-    """An engine whose calls are done when the test says so."""
+    """An engine in which the test decides when calls are done."""
 
     forked = False
 
@@ -55,7 +55,7 @@ class CountedMemory:
 
 
 def handle_of(engine, number, borrowed, finish=core.Engine.check_outcome):
-    return Handle.of(engine, PreparedCall(SimpleNamespace(handle=number), borrowed, finish))
+    return Handle.for_call(engine, PreparedCall(SimpleNamespace(handle=number), borrowed, finish))
 
 
 def test_errors_have_the_classes_that_users_catch() -> None:
@@ -86,7 +86,7 @@ def test_the_error_of_a_handle_stays() -> None:
 
 
 class FailingCall(PreparedCall[None]):
-    """An in-place call. The traceback of its exception refers to the call."""
+    """An in-place call that fails. The traceback of its exception has a reference to the call."""
 
     def __init__(self, number: int) -> None:
         self.call = SimpleNamespace(handle=number)
@@ -100,7 +100,7 @@ def test_a_failed_handle_frees_its_memory() -> None:
     def expect_failure(number: int) -> None:
         engine = ManualEngine()
         engine.done.add(number)
-        failed_handle = Handle.of(engine, FailingCall(number))
+        failed_handle = Handle.for_call(engine, FailingCall(number))
         for _ in range(2):
             with pytest.raises(CallError):
                 failed_handle.wait()
@@ -144,8 +144,8 @@ def test_an_interruption_of_poll_is_not_lost() -> None:
         handle_of(engine, 1, None, interrupt).poll()
 
 
-class InterruptedAtFirst:
-    """A finish() that Ctrl-C interrupts the first time."""
+class OnceInterruptedFinish:
+    """A finish function that raises KeyboardInterrupt in its first call, as after Ctrl-C."""
 
     def __init__(self) -> None:
         self.calls = 0
@@ -160,7 +160,7 @@ class InterruptedAtFirst:
 def test_an_interrupted_wait_releases_nothing() -> None:
     engine = ManualEngine()
     engine.done.add(1)
-    handle = handle_of(engine, 1, CountedMemory(), InterruptedAtFirst())
+    handle = handle_of(engine, 1, CountedMemory(), OnceInterruptedFinish())
     with pytest.raises(KeyboardInterrupt):
         handle.take()
     assert engine.released == []
@@ -199,8 +199,8 @@ def test_a_dropped_handle_releases_no_name() -> None:
 def test_an_interrupted_batch_has_released_no_name() -> None:
     engine = ManualEngine()
     engine.done = {1, 2}
-    first = handle_of(engine, 1, None, lambda *_: "first")
-    batch = BatchHandle([first, handle_of(engine, 2, None, InterruptedAtFirst())])
+    first_handle = handle_of(engine, 1, None, lambda *_: "first")
+    batch = BatchHandle([first_handle, handle_of(engine, 2, None, OnceInterruptedFinish())])
     with pytest.raises(KeyboardInterrupt):
         batch.take()
     assert engine.released == []
@@ -242,15 +242,15 @@ def test_two_threads_can_wait_for_a_handle() -> None:
     engine = ManualEngine()
     engine.done.add(1)
     handle = handle_of(engine, 1, None, finish)
-    first = threading.Thread(target=lambda: results.append(handle.wait()))
-    first.start()
+    first_thread = threading.Thread(target=lambda: results.append(handle.wait()))
+    first_thread.start()
     has_begun.wait()
-    second = threading.Thread(target=lambda: results.append(handle.wait()))
-    second.start()
-    second.join(0.1)  # the thread must still wait; an error would end it within this time
+    second_thread = threading.Thread(target=lambda: results.append(handle.wait()))
+    second_thread.start()
+    second_thread.join(0.1)  # wait a little: an error would have ended the thread by then
     may_end.set()
-    first.join()
-    second.join()
+    first_thread.join()
+    second_thread.join()
     assert results == [42, 42]
 
 
@@ -306,7 +306,7 @@ def test_only_errors_raised_from_a_loss_count_as_a_loss() -> None:
     loss, later_error = farandole.GroupLostError("rank 0 died"), RuntimeError("step 7")
     assert lifecycle._was_caused_by_lost_rank(loss)
     assert not lifecycle._was_caused_by_lost_rank(later_error)
-    later_error.__context__ = loss  # it was raised while the loss was handled
+    later_error.__context__ = loss  # raised while the program handled the loss
     assert not lifecycle._was_caused_by_lost_rank(later_error)
     later_error.__cause__ = KeyError(3)
     assert not lifecycle._was_caused_by_lost_rank(later_error)
@@ -314,24 +314,25 @@ def test_only_errors_raised_from_a_loss_count_as_a_loss() -> None:
     assert not lifecycle._was_caused_by_lost_rank(later_error)
     later_error.__cause__.__cause__ = loss
     assert lifecycle._was_caused_by_lost_rank(later_error)
-    jax_error = RuntimeError("ABORTED: GroupLostError: rank 0 died")  # of a program of JAX
+    jax_error = RuntimeError("ABORTED: GroupLostError: rank 0 died")  # JAX's own error
     assert lifecycle._was_caused_by_lost_rank(jax_error)
 
 
 def test_a_fork_during_shutdown_leaves_no_engine_to_the_child(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The thread that was ending the engine does not exist in the child."""
+    """The parent forks while one of its threads ends the engine. This thread does not exist in the
+    child, so the child must abandon the engine."""
     abandoned: list[bool] = []
     engine = SimpleNamespace(
         shutdown=lambda *_: lifecycle._abandon_in_child(),
         abandon_after_fork=lambda: abandoned.append(True),
     )
     monkeypatch.setattr(lifecycle._process, "engine", engine)
-    monkeypatch.setattr(lifecycle._process, "forked", False)
+    monkeypatch.setattr(lifecycle._process, "is_child_of_member", False)
     lifecycle.shutdown()
     assert abandoned == [True]
-    assert lifecycle._process.forked
+    assert lifecycle._process.is_child_of_member
     assert lifecycle._process.leaving == ()
 
 

@@ -25,7 +25,7 @@ def test_conformance_and_training(size: int) -> None:
     ],
 )
 def test_functions_and_graphs(size: int, one_thread: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """These checks need a job of their own: they start TensorFlow with other options."""
+    """These checks need a job of their own, because they start TensorFlow with other options."""
     monkeypatch.setenv("ONE_THREAD", one_thread)
     run_checks(size, "tensorflow_compiled:TensorFlowCompiledChecks")
 
@@ -50,7 +50,8 @@ step(tf.ones(4))
 
 
 def test_the_rank_that_failed_first_is_named(tmp_path: Path) -> None:
-    """The other rank ends with an error of TensorFlow's own class, before or in its call."""
+    """Rank 1 fails first. Then rank 0 ends with an error of TensorFlow's own class, before or in
+    its call. The launcher must name rank 1."""
     program = tmp_path / "leaving.py"
     program.write_text(LEAVING_PROGRAM)
     job = run(2, sys.executable, program)

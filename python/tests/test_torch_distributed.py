@@ -17,8 +17,8 @@ SPAWNING_PROGRAM = Path(__file__).with_name("spawning_program.py")
 @pytest.mark.parametrize("size", [2, pytest.param(4, marks=pytest.mark.long)])
 def test_under_our_launcher(size: int) -> None:
     suites = ("torch_distributed:DistributedChecks", "torch_dtypes:DtypeChecks")
-    others = ("torch_groups:SecondGroupChecks", "torch_hooks:HookChecks")
-    run_checks(size, *suites, *others)
+    other_suites = ("torch_groups:SecondGroupChecks", "torch_hooks:HookChecks")
+    run_checks(size, *suites, *other_suites)
 
 
 @pytest.mark.parametrize("size", [2, 3])
@@ -33,7 +33,7 @@ def test_with_torch_compile(size: int) -> None:
 
 @pytest.mark.parametrize("launcher", ["torchrun", "mpirun"])
 def test_under_other_launchers(launcher: str) -> None:
-    """The long tests make the same checks with four ranks in test_under_our_launcher()."""
+    """With four ranks, test_under_our_launcher() makes the same checks in the long tests."""
     words = command_of_launcher(
         launcher,
         2,
@@ -55,7 +55,7 @@ def test_nine_ranks_send_to_each_other() -> None:
     run_checks(9, "torch_distributed:MessageChecks")
 
 
-def run_alone(*lines: str, environment: Mapping[str, str] | None = None, size: int = 0) -> Job:
+def run_program(*lines: str, environment: Mapping[str, str] | None = None, size: int = 0) -> Job:
     """Run a program in one process, or with `size` workers."""
     words = [sys.executable, "-c", "\n".join(lines)]
     return run(size, *words, environment=environment) if size else run_command(words, environment)
@@ -73,7 +73,7 @@ dist.destroy_process_group()
 
 def test_a_job_of_one_needs_no_launcher() -> None:
     """Check what docs/howto/torch_distributed.md says about the scheme farandole://."""
-    job = run_alone(
+    job = run_program(
         IMPORTS, "dist.init_process_group('gloo', init_method='farandole://')", SUM_PROGRAM
     )
     assert (job.code, job.text.splitlines()[-1]) == (0, "gloo has the sum 1"), job.text
@@ -82,7 +82,7 @@ def test_a_job_of_one_needs_no_launcher() -> None:
 def test_the_backend_needs_no_import() -> None:
     """`import torch` registers the backend, but imports no other module of Farandole."""
     print_modules = "print([name for name in sys.modules if 'farandole' in name], end=' ')"
-    job = run_alone(
+    job = run_program(
         IMPORTS, print_modules, "dist.init_process_group('farandole')", SUM_PROGRAM, size=2
     )
     assert job.code == 0, job.text
@@ -92,7 +92,7 @@ def test_the_backend_needs_no_import() -> None:
 def test_the_backend_can_be_imported_without_autoloading() -> None:
     environment = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
     has_backend = "print(hasattr(dist.Backend, 'FARANDOLE'))"
-    job = run_alone(
+    job = run_program(
         IMPORTS, has_backend, "import farandole.torch", has_backend, environment=environment
     )
     assert (job.code, job.text.split()) == (0, ["False", "True"]), job.text
@@ -107,7 +107,7 @@ torch.distributed = sys.modules["torch.distributed"] = types.ModuleType("torch.d
 farandole_torch_backend.autoload()
 print("imported")
 """
-    job = run_alone(program)
+    job = run_program(program)
     assert (job.code, job.text) == (0, "imported\n")
 
 
@@ -121,7 +121,7 @@ assert {name: handler for name, handler in handlers.items() if name != "farandol
 }
 print(handlers["env"].__module__)
 """
-    job = run_alone(IMPORTS, program)
+    job = run_program(IMPORTS, program)
     assert (job.code, job.text) == (0, "torch.distributed.rendezvous\n"), job.text
 
 
@@ -131,7 +131,7 @@ def test_jobs_with_gloo_can_run_side_by_side(libuv: str) -> None:
     program = (IMPORTS, "dist.init_process_group('gloo')", SUM_PROGRAM)
     with ThreadPoolExecutor() as pool:
         futures = [
-            pool.submit(run_alone, *program, environment={"USE_LIBUV": libuv}, size=2)
+            pool.submit(run_program, *program, environment={"USE_LIBUV": libuv}, size=2)
             for _ in range(2)
         ]
     for job in (future.result() for future in futures):
@@ -143,8 +143,8 @@ def test_jobs_with_gloo_can_run_side_by_side(libuv: str) -> None:
     ("size", "reporters"), [(2, (1, 0)), pytest.param(3, (0, 0), marks=pytest.mark.long)]
 )
 def test_a_job_that_a_worker_starts_is_reported(size: int, reporters: tuple[int, int]) -> None:
-    """Each worker starts torchrun, so there are two jobs instead of one. One rank of each job
-    prints a warning; the children of that rank do not repeat it."""
+    """Each worker of a job starts torchrun, so the program runs as two jobs instead of one. In each
+    of them, one rank prints a warning, which children of this rank do not repeat."""
     program = (
         f"{IMPORTS}\nimport subprocess, sys\nprint('imported')\n"
         "subprocess.run([sys.executable, '-c', 'import torch'], check=True)"
@@ -164,7 +164,8 @@ def test_a_job_that_a_worker_starts_is_reported(size: int, reporters: tuple[int,
 
 
 def test_a_child_of_a_worker_starts_alone() -> None:
-    """The engine ignores the variables of torchrun that `farandole run` has set, such as RANK."""
+    """A worker starts a program without our variables, but with those that `farandole run` sets for
+    torchrun, such as RANK. The program must run as a job of one."""
     program = """
 import os, subprocess, sys
 kept = {n: v for n, v in os.environ.items() if not n.startswith(("FARANDOLE_", "HOROVOD_"))}
@@ -173,13 +174,14 @@ subprocess.run(
     check=True, env=kept,
 )
 """
-    job = run_alone(program, size=2)
+    job = run_program(program, size=2)
     assert job.code == 0, job.text
     assert sorted(job.text.splitlines())[:2] == ["[0] 1", "[1] 1"], job.text
 
 
 def test_the_init_method_wins_over_rank_and_world_size(tmp_path: Path) -> None:
-    """The file identifies the job. RANK and WORLD_SIZE would not be enough to identify the job."""
+    """A file:// rendezvous identifies the job, so it replaces RANK and WORLD_SIZE, which alone
+    identify no job."""
     program = (
         "import farandole.torch, torch.distributed as dist; dist.init_process_group('farandole', "
         f"init_method='file://{tmp_path}/store', rank=0, world_size=1); print(dist.get_rank())"

@@ -1,7 +1,7 @@
 """Checks that the gradients are the same on all ranks after backward().
 
-A program may clip, unscale or overwrite them as it does with one worker. The reference is a
-training in one process.
+A program may clip, unscale or overwrite these gradients as in one process. The checks compare with
+a training in one process.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from torch_optimizer import OptimizerFixture, batch, network, square_loss
 import farandole.torch as hvd
 
 
-def convolutional() -> nn.Sequential:
+def convolutional_network() -> nn.Sequential:
     torch.manual_seed(11)
     return nn.Sequential(
         *(nn.Conv2d(1, 4, 3, padding=1), nn.BatchNorm2d(4, track_running_stats=False), nn.ReLU()),
@@ -35,17 +35,19 @@ def picture_loss(model: nn.Module, rank: int, step: int) -> torch.Tensor:
     return model(pictures.to(next(model.parameters()).dtype)).square().mean()
 
 
-def with_checkpoints(model: nn.Sequential, value: torch.Tensor, reentrant: bool) -> torch.Tensor:
+def run_with_checkpoints(
+    model: nn.Sequential, value: torch.Tensor, reentrant: bool
+) -> torch.Tensor:
     for layer in model[:4]:
         value = checkpoint(layer, value, use_reentrant=reentrant)
     return value
 
 
-def with_nested_checkpoints(
+def run_with_nested_checkpoints(
     model: nn.Sequential, value: torch.Tensor, reentrant: bool
 ) -> torch.Tensor:
     def inner(value: torch.Tensor) -> torch.Tensor:
-        return with_checkpoints(model, value, reentrant)
+        return run_with_checkpoints(model, value, reentrant)
 
     return checkpoint(inner, value, use_reentrant=reentrant)
 
@@ -55,8 +57,12 @@ def branches() -> nn.ModuleList:
     return nn.ModuleList(nn.Linear(5, 1) for _ in range(3)).double()
 
 
-def branch_loss(model: nn.ModuleList, used: Sequence[int], rank: int, step: int) -> torch.Tensor:
-    return sum((model[i](batch(rank, step)).square().mean() for i in used), torch.zeros(()))
+def branch_loss(
+    model: nn.ModuleList, used_branches: Sequence[int], rank: int, step: int
+) -> torch.Tensor:
+    return sum(
+        (model[i](batch(rank, step)).square().mean() for i in used_branches), torch.zeros(())
+    )
 
 
 def clip_before_steps(optimizer: torch.optim.Optimizer, norm: float) -> None:
@@ -97,27 +103,28 @@ class BackwardChecks(OptimizerFixture):
                 expected = self.mean_gradients(model, step)
                 square_loss(model, self.rank, step).backward()
                 self.expect_gradients(model, expected)
-                optimizer.zero_grad()  # may discard the gradients, because no gradient is in flight
+                optimizer.zero_grad()  # allowed, because no gradient is in flight
                 square_loss(model, self.rank, step).backward()
                 self.expect_gradients(model, expected)
                 optimizer.step()
             self.expect_same_everywhere(model)
 
     def check_three_ways_to_clip(self) -> None:
-        """torch's version counter of a gradient misses the writes of by_value() and by_numpy()."""
+        """torch's version counter of a gradient does not count the writes of clip_by_value() and
+        clip_by_numpy()."""
 
-        def by_norm(model: nn.Module) -> None:
+        def clip_by_norm(model: nn.Module) -> None:
             clip_grad_norm_(model.parameters(), 0.01)
 
-        def by_value(model: nn.Module) -> None:
+        def clip_by_value(model: nn.Module) -> None:
             for parameter in model.parameters():
                 parameter.grad.data.clamp_(-0.003, 0.003)
 
-        def by_numpy(model: nn.Module) -> None:
+        def clip_by_numpy(model: nn.Module) -> None:
             for parameter in model.parameters():
                 parameter.grad.numpy()[...] *= 0.25 if float(parameter.grad.sum()) > 0 else 0.5
 
-        for clip in (by_norm, by_value, by_numpy):
+        for clip in (clip_by_norm, clip_by_value, clip_by_numpy):
             model, reference = network(), network()
             reference_optimizer = torch.optim.SGD(reference.parameters(), lr=1.0)
             optimizer = hvd.DistributedOptimizer(
@@ -138,7 +145,7 @@ class BackwardChecks(OptimizerFixture):
     def check_grad_scaler(self) -> None:
         """A scaler needs no synchronize(). If one rank overflows, all ranks skip that step."""
         for groups in (0, 4):
-            model, reference = convolutional().double(), convolutional().double()
+            model, reference = convolutional_network().double(), convolutional_network().double()
             inner, wrapped_optimizer = (
                 torch.optim.SGD(module.parameters(), lr=0.1, momentum=0.9)
                 for module in (model, reference)
@@ -190,7 +197,7 @@ class BackwardChecks(OptimizerFixture):
         self.expect_equal(model, reference, 1e-5)
 
     def check_autocast(self) -> None:
-        model, reference = convolutional(), convolutional()
+        model, reference = convolutional_network(), convolutional_network()
 
         def loss(module: nn.Module, rank: int, step: int) -> torch.Tensor:
             with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -210,12 +217,12 @@ class BackwardChecks(OptimizerFixture):
 
     def check_torch_compile(self) -> None:
         model, reference = network(), network()
-        compiled = torch.compile(model, backend="aot_eager")
+        compiled_model = torch.compile(model, backend="aot_eager")
         optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
         for step in range(4):
             optimizer.zero_grad()
             expected = self.mean_gradients(model, step)
-            square_loss(compiled, self.rank, step).backward()
+            square_loss(compiled_model, self.rank, step).backward()
             self.expect_gradients(model, expected)
             optimizer.step()
         reference_optimizer = torch.optim.SGD(reference.parameters(), lr=0.1)
@@ -224,8 +231,8 @@ class BackwardChecks(OptimizerFixture):
         self.expect_equal(model, reference)
 
     def check_checkpoints(self) -> None:
-        """A reentrant checkpoint runs a backward pass inside the outer backward pass."""
-        for forward in (with_checkpoints, with_nested_checkpoints):
+        """A reentrant checkpoint runs another backward pass inside backward()."""
+        for forward in (run_with_checkpoints, run_with_nested_checkpoints):
             for reentrant, has_head in itertools.product((True, False), repeat=2):
                 self.expect_checkpoints_work(forward, reentrant, has_head)
 
@@ -258,16 +265,16 @@ class BackwardChecks(OptimizerFixture):
         self.expect_equal(model, reference)
 
     def check_several_losses(self) -> None:
-        """The losses have disjoint parameters. Each backward() combines the gradients of its
-        loss."""
+        """Several losses have different parameters. The backward() of each loss combines the
+        gradients of this loss."""
         model, reference = branches(), branches()
         optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
         for step in range(4):
             optimizer.zero_grad()
             order = [[0], [1, 2]] if step % 2 == 0 else [[1, 2], [0]]
-            for used in order:
-                branch_loss(model, used, self.rank, step).backward()
-                for weight in [model[i].weight for i in used] if step > 0 else ():
+            for used_branches in order:
+                branch_loss(model, used_branches, self.rank, step).backward()
+                for weight in [model[i].weight for i in used_branches] if step > 0 else ():
                     copies = hvd.allgather(weight.grad)
                     assert all(torch.equal(other[None], weight.grad) for other in copies)
             optimizer.step()
@@ -312,8 +319,8 @@ class BackwardChecks(OptimizerFixture):
     def check_a_parameter_that_one_rank_uses(self) -> None:
         """The program may make another call between backward() and step().
 
-        Not every rank computes the gradient of this parameter, so all ranks combine it in step().
-        No rank waits for it in backward().
+        Only rank 0 computes the gradient of the parameter, so no rank waits for it in backward():
+        all ranks combine it in step().
         """
         model, reference = branches(), branches()
 
@@ -333,7 +340,7 @@ class BackwardChecks(OptimizerFixture):
         self.expect_equal(model, reference)
         if self.size == 1:
             return
-        # Clipping would use a different norm on each rank.
+        # Before step(), the ranks have different gradients, so clipping would use different norms.
         optimizer.zero_grad()
         loss(model, self.rank, 5).backward()
         clip_grad_norm_(model.parameters(), 1e-3)
@@ -421,7 +428,8 @@ class BackwardChecks(OptimizerFixture):
         self.expect_equal(model, reference)
 
     def check_a_pass_that_was_not_declared(self) -> None:
-        """An undeclared pass would add to gradients that are already combined."""
+        """If a program makes a second pass in a step without having declared it, the pass would add
+        to gradients that are already combined. So it must fail."""
         if self.size == 1:
             return
         model = network()
@@ -464,7 +472,8 @@ class BackwardChecks(OptimizerFixture):
         self.expect_equal(model, reference)
 
     def check_steps_after_an_error_within_skip_synchronize(self) -> None:
-        """An error ends skip_synchronize(), too: the next step combines as usual."""
+        """An error within skip_synchronize() ends this context. The next step combines gradients as
+        usual."""
         model, reference = branches(), branches()
         optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
         reference_optimizer = torch.optim.SGD(reference.parameters(), lr=0.1)
@@ -504,7 +513,7 @@ class BackwardChecks(OptimizerFixture):
         )
         reference_optimizer = torch.optim.SGD(reference.parameters(), lr=0.1)
         for passes in (3, 1, 2, 1):
-            optimizer.zero_grad()  # comes first, because zero_grad() also restarts the count
+            optimizer.zero_grad()  # before the new number, because zero_grad() restarts the count
             optimizer.set_backward_passes_per_step(passes)
             expected = [passes * gradient for gradient in self.mean_gradients(model, passes)]
             for _ in range(passes):
@@ -521,7 +530,8 @@ class BackwardChecks(OptimizerFixture):
         self.expect_equal(model, reference)
 
     def check_an_error_of_the_program_in_backward(self) -> None:
-        """backward() raises the error. If all ranks discard the gradients, training goes on."""
+        """A hook of the program raises an error, so backward() does, too. If all ranks discard the
+        gradients, training goes on."""
         model, reference = network(), network()
         optimizer = hvd.DistributedOptimizer(
             torch.optim.SGD(model.parameters(), lr=0.1), groups=100
@@ -547,7 +557,8 @@ class BackwardChecks(OptimizerFixture):
         self.expect_equal(model, reference)
 
     def check_a_rank_that_leaves_during_backward(self) -> None:
-        """backward() raises the error. In a new job of all ranks, training goes on."""
+        """A rank leaves the job, so backward() raises an error on the others. When all ranks have
+        joined a new job, training goes on."""
         model, reference = network(), network()
         optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
         reference_optimizer = torch.optim.SGD(reference.parameters(), lr=0.1)
@@ -603,7 +614,7 @@ class BackwardChecks(OptimizerFixture):
             loss(model, self.rank, step).backward()
             model.weight.grad._values().mul_(0.5)  # unseen by torch's version counter
             optimizer.step()
-        half = lambda m, rank, step: loss(m, rank, step) / 2  # noqa: E731
-        self.train_reference(reference, reference_optimizer, range(4), half)
+        half_loss = lambda m, rank, step: loss(m, rank, step) / 2  # noqa: E731
+        self.train_reference(reference, reference_optimizer, range(4), half_loss)
         self.expect_same_everywhere(model)
         self.expect_equal(model, reference)

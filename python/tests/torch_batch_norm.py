@@ -1,4 +1,5 @@
-"""Checks of SyncBatchNorm: each rank gets its part of the result for the whole batch."""
+"""Checks of SyncBatchNorm. The layer normalizes the batches of all ranks as one batch, and each
+rank gets its part of the result."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from torch_frontend import TorchFrontend
 import farandole.torch as hvd
 
 CHANNELS = 5
-# Batch sizes by rank, in three cases.
+# In each of three cases: the batch size of each rank.
 ROWS = ((4, 4, 4, 4), (2, 1, 5, 3), (6, 0, 1, 2))
 SHAPES: tuple[tuple[int, ...], ...] = ((), (7,), (3, 4), (2, 2, 3))
 
@@ -31,7 +32,7 @@ class BatchNormChecks(Suite):
     def layers(self, affine: bool = True, **options: object) -> tuple[torch.nn.Module, ...]:
         sync = hvd.SyncBatchNorm(CHANNELS, affine=affine, **options)
         batch_norm = torch.nn.BatchNorm2d(CHANNELS, affine=affine, **options)
-        batch_norm._check_input_dim = lambda input: None  # one class for any number of dimensions
+        batch_norm._check_input_dim = lambda input: None  # allow any dimensions
         if affine:
             for layer in (sync, batch_norm):
                 layer.weight.data = torch.arange(1.0, CHANNELS + 1)
@@ -43,8 +44,8 @@ class BatchNormChecks(Suite):
     ) -> None:
         sync, batch_norm = layers
         parts = [self.batch(rank, rows, shape) for rank in range(self.size)]
-        first = sum(rows[: self.rank])
-        own_rows = slice(first, first + rows[self.rank])
+        first_row = sum(rows[: self.rank])
+        own_rows = slice(first_row, first_row + rows[self.rank])
         own_input, whole_batch = (
             parts[self.rank].clone().requires_grad_(),
             torch.cat(parts).requires_grad_(),
@@ -70,8 +71,8 @@ class BatchNormChecks(Suite):
                 self.expect_same(layers, rows, shape)
 
     def check_an_activation_in_place(self) -> None:
-        """The activation overwrites the output. Without weight and bias, the output is also the
-        tensor that backward() needs."""
+        """An in-place activation overwrites the output of the layer. Without weight and bias, the
+        output equals the normalized input, which backward() needs."""
         for affine in (False, True):
             values = torch.arange(8.0 * self.size).view(-1, 2)
             own_part = values.chunk(self.size)[self.rank].clone().requires_grad_()
@@ -174,9 +175,9 @@ class BatchNormChecks(Suite):
         )
         kinds = [type(layer) for layer in hvd.SyncBatchNorm.convert_sync_batchnorm(other_layers)]
         assert kinds == [torch.nn.LayerNorm, Derived, hvd.SyncBatchNorm]
-        lazy = torch.nn.Sequential(torch.nn.BatchNorm1d(3), torch.nn.LazyBatchNorm1d())
-        self.expect_error("LazyBatchNorm1d", hvd.SyncBatchNorm.convert_sync_batchnorm, lazy)
-        assert type(lazy[0]) is torch.nn.BatchNorm1d
+        lazy_model = torch.nn.Sequential(torch.nn.BatchNorm1d(3), torch.nn.LazyBatchNorm1d())
+        self.expect_error("LazyBatchNorm1d", hvd.SyncBatchNorm.convert_sync_batchnorm, lazy_model)
+        assert type(lazy_model[0]) is torch.nn.BatchNorm1d
 
     def check_frozen_inputs_and_weights(self) -> None:
         """If the input needs no gradient, backward exchanges no data."""

@@ -1,4 +1,5 @@
-"""Checks of torch.compile: training gives the parameters of one process that does not compile."""
+"""Checks of torch.compile. Training with it gives the same parameters as in one process without
+it."""
 
 import copy
 from collections.abc import Callable, Iterator
@@ -16,7 +17,7 @@ Step = Callable[[torch.Tensor], object]
 
 
 def compiled(function: Any) -> Any:
-    # Dynamo traces as always, and no C++ compiler runs.
+    # With this backend, Dynamo traces as usual, but no C++ compiler runs.
     return torch.compile(function, backend="aot_eager")
 
 
@@ -81,7 +82,8 @@ class CompiledChecks:
         for batch in batches():
             reference_step(batch)
             step(batch[hvd.rank() :: hvd.size()])
-        # The tensors have the same names. The running statistics are equal, too.
+        # The converted model has the same names of tensors, and after training the same running
+        # statistics.
         torch.testing.assert_close(model.state_dict(), single_process.state_dict())
         torch.testing.assert_close(compiled(model.eval())(batch), single_process.eval()(batch))
 

@@ -12,7 +12,7 @@ from torch_frontend import TorchFrontend
 
 import farandole.torch as hvd
 
-warnings.filterwarnings("ignore", category=FutureWarning)  # torch 2.13 has new names for some calls
+warnings.filterwarnings("ignore", category=FutureWarning)  # torch 2.13 has renamed some functions
 
 
 class DeviceChecks(Suite):
@@ -81,7 +81,8 @@ class DeviceChecks(Suite):
         self.expect_on_device(hvd.allreduce(self.to_device(on_host), name="where"), on_host)
 
     def check_another_default_device(self) -> None:
-        """Memory of the engine is on the host, even if the program sets another default device."""
+        """If the program sets another default device, the engine still allocates its memory on the
+        host."""
         on_host = torch.arange(2.0 * self.size)
         with torch.device("meta"):
             own_part = hvd.reducescatter(on_host, op=hvd.Sum)
@@ -131,8 +132,8 @@ class DeviceChecks(Suite):
             self.expect_on_device(tensor, total)
         if self.size > 1:
             source = (self.rank - 1) % self.size
-            receiving = dist.irecv(tensor := self.to_device(torch.zeros(2)), source)
+            receive_work = dist.irecv(tensor := self.to_device(torch.zeros(2)), source)
             dist.send(self.to_device(own_part), (self.rank + 1) % self.size)
-            receiving.wait()
+            receive_work.wait()
             self.expect_on_device(tensor, on_host[2 * source :][:2])
         dist.destroy_process_group()

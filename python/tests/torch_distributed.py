@@ -1,4 +1,5 @@
-"""Checks that the torch.distributed backend computes what Gloo computes, in the same process."""
+"""Checks that the torch.distributed backend computes the same as Gloo. A process runs each scenario
+with both."""
 
 import functools
 import gc
@@ -54,8 +55,8 @@ def store_of_all_hosts() -> dist.TCPStore:
 
 
 def init_process_group(backend: str) -> None:
-    """Find the ranks through farandole, except under torchrun and over several hosts. So Gloo needs
-    no MASTER_ADDR, and each of several Gloo groups gets a store of its own."""
+    """Use the init method farandole://, except under torchrun and over several hosts. Then Gloo
+    needs no MASTER_ADDR, and each Gloo group gets a store of its own."""
     if os.environ.get("LOCAL_WORLD_SIZE") != os.environ.get("WORLD_SIZE"):
         ranks = {"rank": int(os.environ["RANK"]), "world_size": int(os.environ["WORLD_SIZE"])}
         store = dist.PrefixStore(f"group {next(group_counter)}", store_of_all_hosts())
@@ -86,7 +87,8 @@ def network() -> nn.Module:
 
 
 class Branches(nn.Module):
-    """A model that uses one layer in each pass. The ranks use different layers in the same pass."""
+    """A model that uses only one of its layers in each pass: in the same pass, another one on each
+    rank."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -209,20 +211,20 @@ def uneven_exchange() -> Iterator[torch.Tensor]:
 def messages() -> Iterator[torch.Tensor]:
     next_rank, previous_rank = (rank() + 1) % size(), (rank() - 1) % size()
     received = torch.empty(5, dtype=torch.int64)
-    sending = dist.isend(small_numbers(5, torch.int64), next_rank, tag=3)
+    send_work = dist.isend(small_numbers(5, torch.int64), next_rank, tag=3)
     assert dist.recv(received, previous_rank, tag=3) == previous_rank
-    sending.wait()
+    send_work.wait()
     yield received
-    others = [torch.empty(2) for _ in range(2)]
+    received_tensors = [torch.empty(2) for _ in range(2)]
     operations = [
         dist.P2POp(dist.isend, small_numbers(2, seed=1), next_rank),
-        dist.P2POp(dist.irecv, others[0], previous_rank),
+        dist.P2POp(dist.irecv, received_tensors[0], previous_rank),
         dist.P2POp(dist.isend, small_numbers(2, seed=2), previous_rank),
-        dist.P2POp(dist.irecv, others[1], next_rank),
+        dist.P2POp(dist.irecv, received_tensors[1], next_rank),
     ]
     for work in dist.batch_isend_irecv(operations):
         work.wait()
-    yield from others
+    yield from received_tensors
     yield from messages_of_all_pairs()
     yield from messages_from_any_rank()
     objects_sent = [{"from": 0}, "x" * 20_000]
@@ -235,17 +237,18 @@ def messages() -> Iterator[torch.Tensor]:
 
 
 def messages_of_all_pairs() -> Iterator[torch.Tensor]:
-    """Yield messages of several tags and sizes between all pairs, received in another order."""
-    others = [other for other in range(size()) if other != rank()]
+    """Yield messages of several tags and sizes between all pairs. They are received in another
+    order than they were sent."""
+    other_ranks = [other for other in range(size()) if other != rank()]
     counts = (0, 3, 70_000)
-    sending = [
+    send_works = [
         dist.isend(small_numbers(count, seed=tag), other, tag=tag)
-        for other in others
+        for other in other_ranks
         for tag, count in enumerate(counts)
     ]
-    outputs = {(o, tag): torch.empty(counts[tag]) for o in others for tag in (2, 0, 1)}
-    receiving = [dist.irecv(output, o, tag=tag) for (o, tag), output in outputs.items()]
-    for work in [*receiving[::-1], *sending]:
+    outputs = {(o, tag): torch.empty(counts[tag]) for o in other_ranks for tag in (2, 0, 1)}
+    receive_works = [dist.irecv(output, o, tag=tag) for (o, tag), output in outputs.items()]
+    for work in [*receive_works[::-1], *send_works]:
         work.wait()
     yield from outputs.values()
 
@@ -291,8 +294,8 @@ def objects() -> Iterator[torch.Tensor]:
 
 
 def groups() -> Iterator[torch.Tensor]:
-    """Use a group for each pair of ranks and one for all ranks, with calls of all groups in flight
-    at the same time."""
+    """Use a group for each pair of ranks, and one for all ranks. Calls of all these groups are in
+    flight at the same time."""
     pairs = [dist.new_group(pair) for pair in itertools.combinations(range(size()), 2)]
     all_ranks = dist.new_group()
     tensors, works = [], []
@@ -340,7 +343,7 @@ def data_parallel() -> Iterator[torch.Tensor]:
 
 
 def joined_training() -> Iterator[torch.Tensor]:
-    """The ranks have different numbers of batches."""
+    """Train with torch's Join context: the ranks have different numbers of batches."""
     parallel = DistributedDataParallel(network())
     optimizer = torch.optim.SGD(parallel.parameters(), lr=0.1)
     with Join([parallel]):
@@ -390,15 +393,15 @@ def compare(scenario: Callable[[], Iterator[torch.Tensor]]) -> None:
     gloo_results, own_results = outcome("gloo", scenario), outcome("farandole", scenario)
     assert len(gloo_results) == len(own_results) > 0
     for number, (expected, actual) in enumerate(zip(gloo_results, own_results, strict=True)):
-        where = f"{scenario.__name__}, result {number}"
+        result_name = f"{scenario.__name__}, result {number}"
         torch.testing.assert_close(
-            actual, expected, msg=lambda text, where=where: f"{where}: {text}"
+            actual, expected, msg=lambda text, result_name=result_name: f"{result_name}: {text}"
         )
 
 
 class InterruptedHandle:
-    """A handle whose wait raises KeyboardInterrupt, as after Ctrl-C, until the test sets
-    `error`."""
+    """A handle whose wait() raises `error` or, while the test has not set it, KeyboardInterrupt, as
+    after Ctrl-C."""
 
     error: Exception | None = None
 
@@ -410,8 +413,8 @@ class InterruptedHandle:
 
 
 class MultiHostChecks:
-    """Checks without Gloo. They also run over several hosts, and under torchrun, because there a
-    process can use Gloo only once."""
+    """Checks without Gloo. They also run where a process can use Gloo only once: over several
+    hosts, and under torchrun."""
 
     def check_calls_that_gloo_does_not_have(self) -> None:
         init_process_group("farandole")
@@ -443,9 +446,10 @@ class MultiHostChecks:
         dist.destroy_process_group()
 
     def check_properties_that_torch_reads(self) -> None:
-        """torch reads these properties in batch_isend_irecv(), in meshes and for checkpoints.
+        """torch reads these properties of a group in batch_isend_irecv(), for meshes and for
+        checkpoints.
 
-        From version 2.14 on, torch reads more properties.
+        torch reads some of them only from version 2.14 on.
         """
         init_process_group("farandole")
         group = dist.group.WORLD
@@ -486,13 +490,13 @@ class MultiHostChecks:
         init_process_group("farandole")
         folder: list[Any] = [tempfile.mkdtemp() if rank() == 0 else None]
         dist.broadcast_object_list(folder, src=0)
-        saved = {"weight": small_numbers(5) + 1}
-        dist.broadcast(saved["weight"], 0)
-        checkpoint.async_save(saved, checkpoint_id=folder[0]).result()
+        saved_state = {"weight": small_numbers(5) + 1}
+        dist.broadcast(saved_state["weight"], 0)
+        checkpoint.async_save(saved_state, checkpoint_id=folder[0]).result()
         dist.barrier()
         loaded = {"weight": torch.zeros(5)}
         checkpoint.load(loaded, checkpoint_id=folder[0])
-        assert torch.equal(loaded["weight"], saved["weight"])
+        assert torch.equal(loaded["weight"], saved_state["weight"])
         dist.barrier()
         if rank() == 0:
             shutil.rmtree(folder[0])
@@ -502,13 +506,13 @@ class MultiHostChecks:
         """The order in which each rank makes its calls decides which calls belong together. The
         order of the waits does not matter."""
         init_process_group("farandole")
-        first, second = torch.ones(2), torch.full((2,), 2.0)
-        work = dist.all_reduce(first, async_op=True)
+        first_tensor, second_tensor = torch.ones(2), torch.full((2,), 2.0)
+        work = dist.all_reduce(first_tensor, async_op=True)
         if rank() == 0:
             work.wait()
-        dist.all_reduce(second)
+        dist.all_reduce(second_tensor)
         work.wait()
-        assert (first[0].item(), second[0].item()) == (size(), 2.0 * size())
+        assert (first_tensor[0].item(), second_tensor[0].item()) == (size(), 2.0 * size())
         dist.destroy_process_group()
 
     def check_futures(self) -> None:
@@ -537,7 +541,8 @@ class MultiHostChecks:
         dist.destroy_process_group()
 
     def check_a_call_that_one_rank_cannot_make(self) -> None:
-        """The call fails on all ranks, and all ranks count it, so that later calls still match."""
+        """One rank cannot make a call, so it fails on all ranks. All ranks count the call, so that
+        later calls still match."""
         init_process_group("farandole")
         makes_mistake, count, sum_op = rank() == 0, size() * 2, dist.ReduceOp.SUM
         splits = [9] * size() if makes_mistake else [2] * size()
@@ -570,27 +575,32 @@ class MultiHostChecks:
         dist.destroy_process_group()
 
     def check_an_error_in_backward(self) -> None:
-        """backward() raises the error of the call, and no rank hangs."""
+        """A call within backward() fails. backward() raises the error, and no rank hangs."""
         init_process_group("farandole")
 
-        def unequal(_state: object, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+        def send_unequal_bucket(
+            _state: object, bucket: dist.GradBucket
+        ) -> torch.futures.Future[torch.Tensor]:
             work = dist.all_reduce(bucket.buffer()[rank() :].clone(), async_op=True)
             return work.get_future().then(lambda future: future.value()[0])
 
         with pytest.raises(RuntimeError, match=r"torch\.group0"):
-            train_parallel(network(), unequal)
+            train_parallel(network(), send_unequal_bucket)
         tensor = torch.ones(1)
         dist.all_reduce(tensor)
         assert tensor == size()
         dist.destroy_process_group()
 
     def check_an_error_that_is_there_before_backward_waits(self) -> None:
-        """DistributedDataParallel must not take the error for the result of the call."""
+        """A call of DistributedDataParallel has failed before backward() waits for it.
+        DistributedDataParallel must not take the error for a result."""
         init_process_group("farandole")
-        start = ProcessGroup.allreduce
+        original_allreduce = ProcessGroup.allreduce
 
         def start_unequal(self: ProcessGroup, tensors: Tensors, options: Any) -> Work:
-            work = start(self, [tensor[rank() :].clone() for tensor in tensors], options)
+            work = original_allreduce(
+                self, [tensor[rank() :].clone() for tensor in tensors], options
+            )
             while not work.is_completed():
                 pass
             return work
@@ -610,7 +620,7 @@ class MultiHostChecks:
         def backward(count: int, error: Exception | None) -> None:
             def hook(_gradient: torch.Tensor) -> None:
                 dist.all_reduce(torch.ones(count), async_op=True).get_future()
-                hvd.barrier()  # after this barrier, the other ranks make the call
+                hvd.barrier()  # the other ranks make the call afterwards
                 if error is not None:
                     raise error
 
@@ -693,12 +703,13 @@ class DistributedChecks(MessageChecks, ChecksWithoutGloo):
     def check_gloo_finds_its_ranks_through_the_engine(self) -> None:
         init_process_group("gloo")
         assert (dist.get_rank(), dist.get_world_size()) == (hvd.rank(), hvd.size())
-        dist.barrier()  # otherwise a rank could leave while another one still connects to it
+        dist.barrier()  # or else a rank could end while another one connects to it
         dist.destroy_process_group()
         hvd.shutdown()
 
     def check_the_variables_of_our_launcher(self) -> None:
-        """The variables suffice for torch's env://, even for several groups one after another."""
+        """The variables that `farandole run` sets are enough for torch's env://, even if the
+        program makes one group after another."""
         for _ in range(5):
             dist.init_process_group("farandole")
             tensor = torch.ones(1)

@@ -13,8 +13,7 @@ import torch
 import farandole
 import farandole.torch as hvd
 
-# Arguments that need no explanation: those of Python itself, and those that a docstring describes
-# as "other arguments".
+# Arguments that a docstring need not explain: `self`, and those that it may call "other arguments".
 SELF_EXPLANATORY = {"self", "args", "kwargs"}
 EXAMPLES_MIN = 10
 
@@ -24,7 +23,8 @@ def is_public_method(name: str, member: object) -> bool:
 
 
 def public_functions() -> Iterator[tuple[str, Any]]:
-    """Yield the functions of the package and the methods of its classes, by name."""
+    """Yield the public functions of the package and the methods of its classes, with their
+    names."""
     for module in (farandole, hvd):
         for name in module.__all__:
             value = getattr(module, name)
@@ -40,7 +40,7 @@ class DocstringChecks:
         hvd.init()
 
     def check_each_argument_is_explained(self) -> None:
-        checked = 0
+        argument_count = 0
         for name, function in public_functions():
             text = inspect.getdoc(function) or ""
             assert text, f"{name} has no docstring"
@@ -51,8 +51,8 @@ class DocstringChecks:
                     assert re.search(rf"\b{argument}\b", text), (
                         f"{name} does not explain {argument}"
                     )
-                    checked += 1
-        assert checked > 100
+                    argument_count += 1
+        assert argument_count > 100
 
     def check_the_examples_run(self) -> None:
         count = 0

@@ -22,8 +22,9 @@ class DtypeChecks:
         dist.destroy_process_group()
 
     def check_tensors_with_a_conjugate_or_a_negative_bit(self) -> None:
-        """The memory of such tensors holds values with another sign. The check calls
-        methods of the group, because functions of torch.distributed reject the conjugate bit."""
+        """The memory of such a tensor holds its values with another sign. The check calls the
+        methods of the group itself, because the functions of torch.distributed reject the conjugate
+        bit."""
         dist.init_process_group("farandole")
         for make_view in (torch.conj, lambda tensor: tensor.conj().imag, torch._neg_view):
             inputs = [
@@ -39,7 +40,8 @@ class DtypeChecks:
         dist.destroy_process_group()
 
     def expect_moves(self, inputs: Tensors, make_output: Callable[[], torch.Tensor]) -> None:
-        """Move inputs[rank()] by all operations, into tensors like make_output()."""
+        """Send inputs[rank()] by each operation that moves data. make_output() makes the tensors
+        that receive it."""
         group: Any = dist.group.WORLD
         own_input, last_rank = inputs[rank()], size() - 1
         options = dist.GatherOptions()

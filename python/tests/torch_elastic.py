@@ -17,7 +17,7 @@ class ElasticChecks:
         self.rank, self.size = hvd.rank(), hvd.size()
 
     def state(self) -> elastic.TorchState:
-        """Return a state whose model, learning rate and other values differ between the ranks."""
+        """Return a state. Its model, learning rate and other values differ between the ranks."""
         torch.manual_seed(self.rank)
         model = nn.Linear(3, 2)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1 * (self.rank + 1), momentum=0.9)
@@ -39,14 +39,14 @@ class ElasticChecks:
     def check_restore_goes_back_to_the_commit(self) -> None:
         state = self.state()
         state.sync()
-        saved = state.model.weight.detach().clone()
+        saved_weight = state.model.weight.detach().clone()
         for _ in range(2):
             state.model.weight.data += 1
             state.optimizer.param_groups[0]["lr"] = 5.0
             state.seen.append(3)
             state.epoch = 7
             state.restore()
-            assert torch.equal(state.model.weight, saved)
+            assert torch.equal(state.model.weight, saved_weight)
             assert state.optimizer.param_groups[0]["lr"] == 0.1
             assert (state.epoch, state.seen) == (0, [0])
         state.model.weight.data += 1
@@ -54,7 +54,7 @@ class ElasticChecks:
         state.commit()
         state.epoch = 9
         state.restore()
-        assert torch.equal(state.model.weight, saved + 1)
+        assert torch.equal(state.model.weight, saved_weight + 1)
         assert state.epoch == 8
 
     def check_restore_reaches_the_scheduler_of_the_wrapped_optimizer(self) -> None:
@@ -162,8 +162,8 @@ class ElasticChecks:
         assert sampler.processed_num == 0 and len(sampler) == count
 
     def check_a_batch_that_is_recorded_after_a_restore_counts(self) -> None:
-        """After a restore, the program's loop goes on with the batches that it had before, and may
-        record another one."""
+        """After a restore, the program may go on with the loop that was running before, and record
+        its next batch. This batch counts."""
         state = self.state()
         state.sampler.record_batch(0, 1)
         state.commit()
@@ -176,7 +176,8 @@ class ElasticChecks:
         assert set().union(*remaining) == set(range(2 * self.size, 10))
 
     def check_a_new_division_keeps_the_order_of_the_epoch(self) -> None:
-        """The sampler shuffles the epoch first, and then leaves out the processed samples."""
+        """The sampler shuffles the whole epoch first, and only then leaves out the processed
+        samples. So the order of the other samples stays the same."""
         sampler = elastic.ElasticSampler(range(23), seed=7)
         sampler.set_epoch(2)
 
@@ -298,7 +299,7 @@ class ElasticChecks:
             state.commit()
             optimizer.zero_grad()
         weight.sum().backward()
-        state.restore()  # the first pass is not counted any more
+        state.restore()  # the restore has also undone the first pass of the step
         state.commit()
 
     def check_a_failed_step_is_repeated(self) -> None:
@@ -319,8 +320,8 @@ class ElasticChecks:
         hvd.check_parameters(state.model.named_parameters())
 
     def train_with_failure(self, op: hvd.ReduceOp, fails_in: str) -> torch.Tensor:
-        """Make four steps with a GradScaler, and with zero_grad() at the end of a step. The third
-        step fails at first. The gradient is 1 in each step. Return the weight."""
+        """Make four steps with a GradScaler, each with a gradient of 1 and with zero_grad() at its
+        end. The third step fails in its first attempt. Return the weight."""
         weight = nn.Parameter(torch.zeros(1))
         optimizer: Any = torch.optim.SGD([weight], lr=1.0)
         optimizer = hvd.DistributedOptimizer(optimizer, [("weight", weight)], op=op)

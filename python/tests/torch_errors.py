@@ -1,5 +1,5 @@
-"""Calls of PyTorch optimizers that must fail, each with the full text of its error, for
-error_texts.py."""
+"""Errors of PyTorch optimizers, for error_texts.py. Each case is a call that must fail, with the
+whole text of its error."""
 
 from __future__ import annotations
 

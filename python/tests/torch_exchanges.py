@@ -1,5 +1,5 @@
-"""Checks of torch.distributed: uneven rows, wrong lists of tensors, coalesced gathers, sparse
-tensors, and groups that the program and torch share."""
+"""Checks of torch.distributed: exchanges of rows, lists of the wrong length, coalesced gathers,
+sparse tensors, and groups that are also process sets."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ STEPS = 4
 
 
 def row_exchanges() -> Iterator[torch.Tensor]:
-    """Yield what all_to_all_single receives if there are rows of several elements."""
+    """Yield the results of all_to_all_single for rows of several elements."""
     for shape in ((2 * size(), 3), (size(), 2, 2), (0, 3)):
         source = small_numbers(torch.Size(shape).numel()).reshape(shape)
         output = torch.empty_like(source)
@@ -46,8 +46,8 @@ def coalesced_gathers() -> Iterator[torch.Tensor]:
 
 
 def sparse_tensor(shape: tuple[int, ...], dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    """Return a sparse tensor of whole numbers with two sparse dimensions. The ranks store different
-    numbers of elements, and each stores an element twice."""
+    """Return a sparse tensor of whole numbers with two sparse dimensions. Each rank has another
+    number of elements, and stores each element twice."""
     count = 2 + rank()
     indices = torch.stack([small_numbers(count, torch.int64, seed) for seed in (1, 2)])
     values = small_numbers(count * torch.Size(shape[2:]).numel(), dtype, seed=3) + 1
@@ -90,7 +90,8 @@ def loss_of(model: nn.Module, step: int, of_rank: int) -> torch.Tensor:
 
 
 def parameters_after_training(parallel: nn.Module, model: nn.Module, ranks: list[int]) -> Tensors:
-    """Train with the mean of the losses of these ranks. Return the parameters of `model`."""
+    """Train `parallel` with the mean of the losses of these ranks. Return the parameters of
+    `model`, which it wraps."""
     optimizer = torch.optim.SGD(parallel.parameters(), lr=0.1)
     for step in range(STEPS):
         optimizer.zero_grad()
@@ -195,14 +196,18 @@ class ExchangeChecks:
         for value in (size() - 1, size() + 1):
             count = value if rank() == 0 else size()
             outputs, inputs = empty_tensors(count), [part] * size()
-            uneven, by_rank = [part] * count, [[output] for output in outputs]
-            own_tensors = (outputs, uneven) if rank() == 0 else (None, None)
+            too_many_inputs, by_rank = [part] * count, [[output] for output in outputs]
+            own_tensors = (outputs, too_many_inputs) if rank() == 0 else (None, None)
             calls: list[Callable[[], object]] = [
                 lambda outputs=outputs: dist.all_gather(outputs, part),
                 lambda own_tensors=own_tensors: dist.gather(part, own_tensors[0], dst=0),
                 lambda outputs=outputs, inputs=inputs: dist.all_to_all(outputs, inputs),
-                lambda uneven=uneven: dist.all_to_all(empty_tensors(size()), uneven),
-                lambda uneven=uneven: dist.reduce_scatter(torch.zeros(2), uneven),
+                lambda too_many_inputs=too_many_inputs: dist.all_to_all(
+                    empty_tensors(size()), too_many_inputs
+                ),
+                lambda too_many_inputs=too_many_inputs: dist.reduce_scatter(
+                    torch.zeros(2), too_many_inputs
+                ),
                 lambda own_tensors=own_tensors: dist.scatter(torch.zeros(2), own_tensors[1], src=0),
                 lambda by_rank=by_rank: dist.all_gather_coalesced(by_rank, [part]),
             ]
@@ -213,16 +218,20 @@ class ExchangeChecks:
         text = "lists of different lengths"
         expect_error_everywhere(text, lambda: dist.all_gather_coalesced(lists, [part, part]))
         world: Any = dist.group.WORLD
-        whole = [torch.zeros(2 * size())] * 2
-        short = whole[:1] if rank() == 0 else whole
+        whole_inputs = [torch.zeros(2 * size())] * 2
+        short_inputs = whole_inputs[:1] if rank() == 0 else whole_inputs
         unequal_outputs = empty_tensors(1 if rank() == 0 else 2)
-        gathering, options = (
+        gather_options, options = (
             dist.distributed_c10d.AllgatherOptions(),
             dist.distributed_c10d.ReduceScatterOptions(),
         )
         for gather_or_reduce in (
-            lambda: world.all_gather_single_coalesced(short, [part, part], gathering).wait(),
-            lambda: world.reduce_scatter_single_coalesced(unequal_outputs, whole, options).wait(),
+            lambda: world.all_gather_single_coalesced(
+                short_inputs, [part, part], gather_options
+            ).wait(),
+            lambda: world.reduce_scatter_single_coalesced(
+                unequal_outputs, whole_inputs, options
+            ).wait(),
         ):
             expect_error_everywhere(f"{text}|rejected|rank 0", gather_or_reduce)
         dist.destroy_process_group()
@@ -240,8 +249,8 @@ class ExchangeChecks:
         own_mean = dense if rank() == 0 else sparse_tensor((6, 4, 3)).to_dense()
         assert torch.equal(rooted.to_dense(), own_mean)
         group_of_one = dist.new_group([rank()], use_local_synchronization=True)
-        dist.all_reduce(mine := sparse_tensor((4, 5)), group=group_of_one)
-        assert torch.equal(mine.to_dense(), sparse_tensor((4, 5)).to_dense())
+        dist.all_reduce(own_tensor := sparse_tensor((4, 5)), group=group_of_one)
+        assert torch.equal(own_tensor.to_dense(), sparse_tensor((4, 5)).to_dense())
         dist.destroy_process_group()
 
     def check_sparse_tensors_that_do_not_fit(self) -> None:
@@ -259,13 +268,15 @@ class ExchangeChecks:
         ):
             expect_error_everywhere("sparse=False", call)
         if size() > 1:
-            for other in (
+            for other_tensor in (
                 sparse_tensor((4, 6)),
                 dense_before.double().to_sparse(),
                 dense_before.to_sparse(1),
             ):
-                mine = other if rank() == 0 else tensor
-                expect_error_everywhere("differ", lambda mine=mine: dist.all_reduce(mine))
+                own_tensor = other_tensor if rank() == 0 else tensor
+                expect_error_everywhere(
+                    "differ", lambda own_tensor=own_tensor: dist.all_reduce(own_tensor)
+                )
             with pytest.raises(hvd.CallError):
                 dist.all_reduce(dense_before.clone() if rank() == 0 else tensor)
         assert torch.equal(tensor.to_dense(), dense_before)
@@ -274,7 +285,8 @@ class ExchangeChecks:
 
 class SharedGroupChecks:
     def check_a_group_of_torch_as_a_process_set(self) -> None:
-        """The program adds a process set after torch has made the same group, and removes it."""
+        """torch makes a group, and the program then adds and removes a process set with the same
+        ranks. The group must still work."""
         hvd.init()
         init_process_group("farandole")
         members = list(range(size() - 1))
@@ -293,7 +305,7 @@ class SharedGroupChecks:
         hvd.shutdown()
 
     def check_a_process_set_that_torch_uses(self) -> None:
-        """The program has a process set before torch makes the same group."""
+        """The program adds a process set, and torch then makes a group with the same ranks."""
         if hvd.is_initialized():
             hvd.shutdown()
         members = list(range(size_of_job() - 1))

@@ -1,5 +1,5 @@
-"""Checks of steps that fail or are left out, and of optimizers that step or load a state in unusual
-places. Either training goes on, or all ranks get an error."""
+"""Checks of steps that fail or are left out, and of programs that call step() or load_state_dict()
+in unusual places. Either training goes on, or all ranks get an error."""
 
 from __future__ import annotations
 
@@ -60,7 +60,8 @@ class FailedStepChecks(OptimizerFixture):
             optimizer.step()
 
     def check_a_step_that_fails_on_one_rank(self) -> None:
-        """All ranks get an error in their next pass, because one of them has missed an update."""
+        """One rank has missed an update, because its step failed. So all ranks get an error in
+        their next pass."""
         if self.size == 1:
             return
         for method in ("step", "closure", "skip_synchronize"):
@@ -87,7 +88,8 @@ class FailedStepChecks(OptimizerFixture):
             self.expect_same_everywhere(model)
 
     def check_a_step_that_is_repeated_uses_the_same_sums(self) -> None:
-        """The step fails on one rank or on all ranks, and is repeated at once."""
+        """The step fails on one rank or on all ranks. These ranks repeat it at once, with the
+        gradients that are already combined."""
         for rank in (0, None):
             model, reference = network(), network()
             wrapped_optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -105,7 +107,8 @@ class FailedStepChecks(OptimizerFixture):
             self.expect_equal(model, reference)
 
     def check_a_step_that_fails_on_all_ranks(self) -> None:
-        """Training goes on as if the step had been left out, or the step is repeated."""
+        """The program either leaves out a step that has failed, or repeats it. Both work as in one
+        process."""
         for method in ("step", "closure", "skip_synchronize"):
             model, reference = network(), network()
             optimizer, reference_optimizer = (
@@ -131,8 +134,8 @@ class FailedStepChecks(OptimizerFixture):
             self.expect_equal(model, reference)
 
     def check_a_failed_step_of_own_gradients(self) -> None:
-        """The failed step would have used the gradients of this rank alone. The repeated step
-        combines them."""
+        """The failed step was within skip_synchronize(), so it would have used the gradients of
+        this rank alone. The repeated step combines the gradients."""
         model, reference = network(), network()
         optimizer, reference_optimizer = (
             sgd(model),
@@ -167,7 +170,8 @@ class FailedStepChecks(OptimizerFixture):
             self.expect_equal(model, model_before, tolerance=0)
 
     def check_optimizers_that_step_within_backward(self) -> None:
-        """A hook steps as soon as a gradient is complete, so that its memory becomes free."""
+        """Each parameter has an optimizer of its own. A hook calls its step() as soon as the
+        gradient is complete, so that the program can free the gradient's memory."""
         model, reference = network(), network()
         reference_optimizer = torch.optim.SGD(reference.parameters(), lr=0.1)
         optimizers = {}
@@ -213,8 +217,8 @@ class FailedStepChecks(OptimizerFixture):
 
     def check_two_threads_that_train_at_the_same_time(self) -> None:
         """The pass of the first thread ends while the pass of the second one is running."""
-        first, second = network(), network()
-        optimizers = [sgd(first), sgd(second)]
+        first_model, second_model = network(), network()
+        optimizers = [sgd(first_model), sgd(second_model)]
         references = network(), network()
         for reference in references:
             reference_optimizer = torch.optim.SGD(reference.parameters(), 0.1, 0.5)
@@ -228,27 +232,27 @@ class FailedStepChecks(OptimizerFixture):
                 own_event.set()
                 other_event.wait(60)
 
-            hook = second[1].register_full_backward_hook(pause)
-            thread = threading.Thread(target=square_loss(second, self.rank, step).backward)
+            hook = second_model[1].register_full_backward_hook(pause)
+            thread = threading.Thread(target=square_loss(second_model, self.rank, step).backward)
             thread.start()
             assert is_half_done.wait(60)
-            square_loss(first, self.rank, step).backward()
+            square_loss(first_model, self.rank, step).backward()
             may_go_on.set()
             thread.join()
             hook.remove()
-            for model, optimizer in zip((first, second), optimizers, strict=True):
+            for model, optimizer in zip((first_model, second_model), optimizers, strict=True):
                 for parameter in model.parameters():  # backward() has combined all gradients
                     copies = hvd.allgather(parameter.grad[None])
                     assert all(torch.equal(other, parameter.grad) for other in copies), step
                 optimizer.step()
                 optimizer.zero_grad()
-        for model, reference in zip((first, second), references, strict=True):
+        for model, reference in zip((first_model, second_model), references, strict=True):
             self.expect_same_everywhere(model)
             self.expect_equal(model, reference)
 
     def check_a_state_is_loaded_before_the_step(self) -> None:
-        """The gradients are not combined a second time: the sum of sums would be too large. Only
-        some ranks may load a state, as in a broadcast."""
+        """After a state is loaded, step() must not combine the gradients again, because the sum of
+        sums would be too large. In a broadcast, only some ranks load a state."""
 
         def load(optimizer: Any) -> None:
             optimizer.load_state_dict(optimizer.state_dict())
@@ -272,7 +276,7 @@ class FailedStepChecks(OptimizerFixture):
                     optimizer.synchronize()
                 change_gradients(optimizer)
                 with warnings.catch_warnings():
-                    warnings.simplefilter("ignore")  # a second synchronize() has no effect
+                    warnings.simplefilter("ignore")  # ignores the warning
                     optimizer.step()
             self.train_reference(reference, reference_optimizer, range(3))
             self.expect_same_everywhere(model)

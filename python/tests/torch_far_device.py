@@ -1,5 +1,5 @@
-"""Checks of tensors on a device made in Python. No other suite may run in the same process: PyTorch
-takes the new device for the accelerator of the machine, even if there is a GPU."""
+"""Checks of tensors on the device of far_device.py. No other suite may run in the same process,
+because PyTorch then takes this device for the machine's accelerator, even if there is a GPU."""
 
 from __future__ import annotations
 

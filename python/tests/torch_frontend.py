@@ -73,9 +73,9 @@ class TorchConformance(Conformance):
         with torch.inference_mode():
             hvd.allreduce_(torch.ones(3))
 
-    # As in Horovod, an allreduce reduces its gradients with the same op, and an allgather or a
-    # broadcast averages them. Each rank multiplies the output of its call by rank + 1,
-    # so rank + 1 is the gradient of that output.
+    # As in Horovod, the backward pass of an allreduce reduces the gradients with the same op, and
+    # that of an allgather or broadcast averages them. Each rank multiplies its output by rank + 1,
+    # so the gradient of this output is rank + 1.
 
     def expect_gradients(
         self,
@@ -136,20 +136,24 @@ class TorchConformance(Conformance):
     def check_torch_gradients_of_a_batch_of_different_kinds(self) -> None:
         """Integers have no gradient. Unused tensors have a gradient of zeros. Second derivatives
         work."""
-        used, unused = torch.ones(2, requires_grad=True), torch.ones(3, requires_grad=True)
-        results = hvd.grouped_allgather([used, torch.arange(3), unused], name="mixed")
+        used_tensor, unused_tensor = (
+            torch.ones(2, requires_grad=True),
+            torch.ones(3, requires_grad=True),
+        )
+        results = hvd.grouped_allgather([used_tensor, torch.arange(3), unused_tensor], name="mixed")
         assert [len(result) for result in results] == [2 * self.size, 3 * self.size, 3 * self.size]
         (results[0] * (self.rank + 1)).sum().backward()
-        assert torch.equal(used.grad, torch.full((2,), (self.size + 1) / 2))
-        assert torch.equal(unused.grad, torch.zeros(3))
+        assert torch.equal(used_tensor.grad, torch.full((2,), (self.size + 1) / 2))
+        assert torch.equal(unused_tensor.grad, torch.zeros(3))
         tensor = torch.full((2,), 3.0, requires_grad=True)
         result = hvd.allreduce(tensor**3)
-        (first,) = torch.autograd.grad(result.sum(), tensor, create_graph=True)
-        (second,) = torch.autograd.grad(first.sum(), tensor)
-        assert torch.equal(second, torch.full((2,), 18.0))
+        (first_derivative,) = torch.autograd.grad(result.sum(), tensor, create_graph=True)
+        (second_derivative,) = torch.autograd.grad(first_derivative.sum(), tensor)
+        assert torch.equal(second_derivative, torch.full((2,), 18.0))
 
     def check_torch_gradients_of_other_ops(self) -> None:
-        """As in Horovod, the op also reduces the gradients. The result is not the derivative."""
+        """As in Horovod, the backward pass reduces the gradients with the same op. For these ops,
+        this is not the derivative."""
         for op, expected in (
             ("Min", 1.0),
             ("Max", self.size),
@@ -188,7 +192,7 @@ class TorchConformance(Conformance):
     def check_torch_unusual_tensors(self) -> None:
         """Calls accept a tensor with torch's negative bit, and an empty one with unusual strides.
 
-        The memory of a tensor with the negative bit holds the values that are not yet negated.
+        If a tensor has the negative bit, its memory holds the negatives of its values.
         """
         negated = torch.tensor([1 + 2j, 3 + 4j]).conj().imag
         assert negated.is_neg()
@@ -209,8 +213,8 @@ class TorchConformance(Conformance):
         loader = DataLoader(data, 5, num_workers=2, multiprocessing_context="fork")
         for _ in range(2):
             for (batch,) in loader:
-                found = hvd.allreduce(batch, op=hvd.Sum)
-                assert torch.equal(found, batch * self.size)
+                total = hvd.allreduce(batch, op=hvd.Sum)
+                assert torch.equal(total, batch * self.size)
 
     def check_torch_other_threads_run_during_a_wait(self) -> None:
         if self.size == 1:
@@ -229,7 +233,7 @@ class TorchConformance(Conformance):
         thread.start()
         handle = hvd.allreduce_async(torch.ones(2), name="late")
         interval = sys.getswitchinterval()
-        sys.setswitchinterval(1000)  # the other thread runs only if the wait releases the GIL
+        sys.setswitchinterval(1000)  # only a wait can release the GIL
         main_thread_waits.set()
         hvd.synchronize(handle)
         sys.setswitchinterval(interval)

@@ -1,7 +1,8 @@
 """Checks of frozen parameters that still have a gradient, and of ranks that freeze different
 parameters.
 
-The wrapped optimizer also uses the gradients of frozen parameters.
+A PyTorch optimizer also updates frozen parameters if they have gradients, so these gradients must
+be combined, too.
 """
 
 from __future__ import annotations
@@ -44,8 +45,8 @@ class FrozenChecks(OptimizerFixture):
     def compare_frozen(
         self, layers: Iterable[int], prepare: Callable[..., None], options: dict[str, Any]
     ) -> None:
-        """Train a little, call prepare(), freeze these layers, and train on without dropping their
-        gradients. Compare with one process."""
+        """Train a little, call prepare(), freeze these layers, and train on. The frozen layers keep
+        their gradients. Compare with one process."""
         model, reference = network(), network()
         factor = self.size if options.get("op") is hvd.Sum else 1
         optimizer: Any = hvd.DistributedOptimizer(
@@ -53,34 +54,35 @@ class FrozenChecks(OptimizerFixture):
         )
         reference_optimizer = torch.optim.SGD(reference.parameters(), lr=0.1 * factor)
 
-        def own_pass(step: int) -> None:
+        def run_own_pass(step: int) -> None:
             square_loss(model, self.rank, step).backward()
 
-        def pass_of_all(step: int) -> None:
+        def run_pass_of_all(step: int) -> None:
             for rank in range(self.size):
                 (square_loss(reference, rank, step) / self.size).backward()
 
-        for module, stepper, one_pass in (
-            (model, optimizer, own_pass),
-            (reference, reference_optimizer, pass_of_all),
+        for module, stepper, run_pass in (
+            (model, optimizer, run_own_pass),
+            (reference, reference_optimizer, run_pass_of_all),
         ):
-            prepare(stepper, one_pass)
+            prepare(stepper, run_pass)
             for number in layers:
                 module[number].requires_grad_(False)
             for step in range(10, 14):
                 drop_trained_gradients(module)
-                one_pass(step)
+                run_pass(step)
                 stepper.step()
         self.expect_same_everywhere(model)
         self.expect_equal(model, reference)
 
     def check_gradients_that_are_combined(self) -> None:
-        """The gradient of the last step before the freeze is used again, and does not grow."""
+        """Frozen parameters keep the combined gradient of the last step before the freeze. Later
+        steps use it again, and must not combine it again."""
 
-        def prepare(optimizer: Any, one_pass: Callable[[int], None]) -> None:
+        def prepare(optimizer: Any, run_pass: Callable[[int], None]) -> None:
             for step in range(2):
                 optimizer.zero_grad()
-                one_pass(step)
+                run_pass(step)
                 optimizer.step()
 
         for layers, options in itertools.product(([0], [0, 2]), OPTIONS):
@@ -93,37 +95,37 @@ class FrozenChecks(OptimizerFixture):
 
             def prepare(
                 optimizer: Any,
-                one_pass: Callable[[int], None],
+                run_pass: Callable[[int], None],
                 has_places: bool = has_places,
                 set_to_none: bool = set_to_none,
             ) -> None:
                 if has_places:
-                    one_pass(0)
+                    run_pass(0)
                     optimizer.step()
                     optimizer.zero_grad(set_to_none=set_to_none)
                 with optimizer.no_sync() if hasattr(optimizer, "no_sync") else torch.enable_grad():
-                    one_pass(1)
+                    run_pass(1)
 
             for layers, options in itertools.product(([0], [0, 2]), OPTIONS):
                 self.compare_frozen(layers, prepare, options)
 
     def check_a_frozen_table_with_a_gradient(self) -> None:
-        """Its gradient stays sparse, and has the same values on all ranks."""
+        """The gradient of the frozen table stays sparse, and has the same values on all ranks."""
         for as_dense, combined in itertools.product((False, True), repeat=2):
             model = EmbeddingModel()
             optimizer: Any = hvd.DistributedOptimizer(
                 torch.optim.SGD(model.parameters(), lr=0.1), sparse_as_dense=as_dense
             )
-            model.loss(self.rank, 0, used=True).backward()
+            model.loss(self.rank, 0, uses_second_table=True).backward()
             optimizer.step()
             if not combined:
                 optimizer.zero_grad()
                 with optimizer.no_sync():
-                    model.loss(self.rank, 1, used=True).backward()
+                    model.loss(self.rank, 1, uses_second_table=True).backward()
             table = model.always.weight.requires_grad_(False)
             for step in range(2, 5):
                 drop_trained_gradients(model)
-                model.loss(self.rank, step, used=True).backward()
+                model.loss(self.rank, step, uses_second_table=True).backward()
                 optimizer.step()
                 assert table.grad is not None and table.grad.is_sparse
                 self.expect_same_everywhere(model)

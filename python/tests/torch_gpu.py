@@ -35,7 +35,7 @@ class GpuConformance(Conformance):
         super().__init__(GpuFrontend())
 
     def check_a_forked_child_gets_errors(self) -> None:
-        print("not on a GPU: a forked child cannot use CUDA at all")
+        print("skipped on a GPU, because a forked child cannot use CUDA at all")
 
 
 class GpuDevice(DeviceChecks):
@@ -147,10 +147,10 @@ class GpuTraining(OptimizerFixture):
     def check_torch_distributed(self) -> None:
         dist.init_process_group("farandole")
         reference = self.trained_reference()
-        for compiled in (False, True):
+        for is_compiled in (False, True):
             model = network()
             parallel = DistributedDataParallel(model, device_ids=[0])
-            trained = torch.compile(parallel) if compiled else parallel
+            trained = torch.compile(parallel) if is_compiled else parallel
             self.train(trained, momentum_sgd(model), range(6), class_loss)
             self.expect_same_everywhere(model)
             self.expect_equal(model, reference)

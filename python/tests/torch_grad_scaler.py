@@ -1,4 +1,5 @@
-"""Checks that a GradScaler works as in one process if step() combines gradients.
+"""Checks that a GradScaler works as in one process, also if step() combines gradients that
+backward() could not.
 
 In all checks, the gradients of one rank overflow in some steps.
 """
@@ -44,7 +45,7 @@ def loss_without_a_batch(model: nn.Module, rank: int, step: int) -> torch.Tensor
 def sparse_loss(model: nn.Module, rank: int, step: int) -> torch.Tensor:
     """Rank 0 leaves out a table in some steps."""
     assert isinstance(model, EmbeddingModel)
-    return model.loss(rank, step, used=rank > 0 or step not in (2, 3))
+    return model.loss(rank, step, uses_second_table=rank > 0 or step not in (2, 3))
 
 
 def make_adam(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
@@ -52,7 +53,8 @@ def make_adam(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
 
 
 def make_fused_adam(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
-    """An optimizer whose step() unscales gradients and skips itself."""
+    """Make an optimizer whose own step() unscales the gradients, and does nothing if they
+    overflow."""
     return torch.optim.Adam(parameters, lr=0.01, fused=True)
 
 
@@ -73,8 +75,7 @@ class GradScalerChecks(OptimizerFixture):
         ] = contextlib.nullcontext,
         unscales: bool = False,
     ) -> None:
-        """Compare with one process, and expect no warning. backward() runs within
-        make_context(optimizer)."""
+        """Compare with one process. backward() runs within make_context(optimizer)."""
         model, reference = branches(), branches()
         reference_optimizer = make_optimizer(reference.parameters())
         optimizer = hvd.DistributedOptimizer(
@@ -109,13 +110,14 @@ class GradScalerChecks(OptimizerFixture):
             self.compare_scaled(self.overflowing(uneven_loss, 0), make_optimizer)
             self.compare_scaled(self.overflowing(changing_loss, self.size - 1), make_optimizer)
             self.compare_scaled(self.overflowing(changing_loss, 0), make_optimizer)
-            if self.size > 1:  # with one process, torch would raise an error without a gradient
+            if self.size > 1:  # torch alone needs a gradient
                 self.compare_scaled(
                     self.overflowing(loss_without_a_batch, self.size - 1), make_optimizer
                 )
 
     def check_passes_within_no_sync(self) -> None:
-        """step() combines all gradients. The ranks share the overflows that unscale_() finds."""
+        """The pass is within no_sync(), so step() combines all gradients. If unscale_() finds an
+        overflow on one rank, all ranks must skip the step."""
         for make_optimizer in (make_adam, make_fused_adam):
             for unscales in (False, True):
                 self.compare_scaled(
@@ -153,8 +155,9 @@ class GradScalerChecks(OptimizerFixture):
         yield
 
     def check_unscaling_too_early_is_one_error(self) -> None:
-        """If a program unscales or clips gradients that are not combined yet, all ranks get an
-        error: the rank that has not computed them, and the ranks that wait for that rank."""
+        """Gradients that some rank has not computed are combined only in step(). If a program
+        unscales or clips them before, all ranks get an error, also those that have computed
+        them."""
         if self.size == 1:
             return
         for loss in (uneven_loss, changing_loss, loss_without_a_batch, sparse_loss):
@@ -224,8 +227,8 @@ class GradScalerChecks(OptimizerFixture):
                     assert scaler.get_scale() == 2.0, scaler.get_scale()
 
     def check_other_readers_of_the_attribute(self) -> None:
-        """Gradients are combined if GradScaler.step() reads the attribute, but not if other code
-        does."""
+        """GradScaler.step() reads the attribute _step_supports_amp_scaling, and then the gradients
+        are combined. If other code reads it, this must not happen."""
         model = branches()
         for make_optimizer, expected in ((make_adam, False), (make_fused_adam, True)):
             optimizer: Any = hvd.DistributedOptimizer(make_optimizer(model.parameters()))

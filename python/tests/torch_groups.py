@@ -1,4 +1,4 @@
-"""Checks of groups with other backends, and of groups that only their members make."""
+"""Checks of groups with several backends, and of groups that only their members make."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def sum_of_ones(group: Any) -> float:
 
 class MemberGroupChecks:
     def check_a_group_that_only_its_members_make(self) -> None:
-        """torch's name for a group contains the number of groups that this rank has made, which may
-        differ between ranks."""
+        """Ranks may have made different numbers of groups before. torch's name for a group contains
+        this number, so the ranks may have different names for one group."""
         init_process_group("farandole")
         if rank() == 0:
             assert sum_of_ones(dist.new_group([0], **MEMBERS_ALONE)) == 1
@@ -47,7 +47,7 @@ class MemberGroupChecks:
                 self.expect_calls(group, sorted(members))
         world_group = dist.new_group(**MEMBERS_ALONE)
         assert sum_of_ones(world_group) == sum_of_ones(None) == size()
-        if hvd.size() > 1:  # torch's group uses a group that all ranks have made
+        if hvd.size() > 1:  # torch uses the process set that all ranks have added
             process_set = hvd.add_process_set([0])
             if rank() == 0:
                 group = dist.new_group([0], **MEMBERS_ALONE)
@@ -58,15 +58,15 @@ class MemberGroupChecks:
     def expect_calls(self, group: Any, members: list[int]) -> None:
         dist.broadcast(tensor := torch.tensor([rank()]), members[-1], group=group)
         assert tensor.item() == members[-1]
-        found: list[Any] = [None] * len(members)
-        dist.all_gather_object(found, rank(), group=group)
-        assert found == members
+        gathered_ranks: list[Any] = [None] * len(members)
+        dist.all_gather_object(gathered_ranks, rank(), group=group)
+        assert gathered_ranks == members
         if len(members) > 1:
             next_rank = members[(members.index(rank()) + 1) % len(members)]
             previous_rank = members[members.index(rank()) - 1]
-            sending = dist.isend(torch.tensor([rank()]), next_rank, group=group)
+            send_work = dist.isend(torch.tensor([rank()]), next_rank, group=group)
             dist.recv(tensor, previous_rank, group=group)
-            sending.wait()
+            send_work.wait()
             assert tensor.item() == previous_rank
             with pytest.raises(hvd.CallError, match="the shape differs"):
                 dist.all_reduce(torch.ones(1 + (rank() == members[0])), group=group)
@@ -77,9 +77,9 @@ class MemberGroupChecks:
         order = list(range(size()))[::-1]
         group = dist.new_group(order, sort_ranks=False)
         assert dist.get_rank(group) == order.index(rank())
-        found = [torch.empty(1) for _ in order]
-        dist.all_gather(found, torch.tensor([float(rank())]), group=group)
-        assert [int(tensor) for tensor in found] == order
+        gathered = [torch.empty(1) for _ in order]
+        dist.all_gather(gathered, torch.tensor([float(rank())]), group=group)
+        assert [int(tensor) for tensor in gathered] == order
         dist.broadcast(tensor := torch.tensor([rank()]), 0, group=group)
         assert tensor.item() == 0
         dist.destroy_process_group(group)
@@ -99,8 +99,8 @@ class MemberGroupChecks:
 
 
 class GroupsOverHosts:
-    """Checks of groups that only their members make, in a job on two hosts. The first host has the
-    ranks 0 and 1, and the second host has the other ones: rank 2, or the ranks 2 and 3."""
+    """Checks of groups that only their members make, in a job on two hosts. The ranks 0 and 1 are
+    on the first host. Rank 2 and, if there are four ranks, rank 3 are on the second host."""
 
     def check_a_group_over_both_hosts(self) -> None:
         init_process_group("farandole")
@@ -120,9 +120,9 @@ class GroupsOverHosts:
 
     def check_disjoint_groups_at_once(self) -> None:
         init_process_group("farandole")
-        first = [0, 2]
-        second = [member for member in range(size()) if member not in first]
-        own_members = first if rank() in first else second
+        first_members = [0, 2]
+        second_members = [member for member in range(size()) if member not in first_members]
+        own_members = first_members if rank() in first_members else second_members
         groups = [dist.new_group(own_members, **MEMBERS_ALONE) for _ in range(2)]
         for _ in range(5):
             tensors = [torch.full((20_000,), float(rank() + number)) for number in range(2)]
@@ -158,7 +158,8 @@ class GroupsOverHosts:
         dist.destroy_process_group()
 
     def check_groups_that_are_made_and_destroyed(self) -> None:
-        """The members of later groups have different numbers of earlier groups."""
+        """When the members make a later group, they have made different numbers of groups
+        before."""
         init_process_group("farandole")
         descriptors = 0
         for number in range(8):
@@ -173,7 +174,8 @@ class GroupsOverHosts:
         dist.destroy_process_group()
 
     def check_groups_after_another_job(self) -> None:
-        """torch gives its groups the same names again. The connection to the launcher is new."""
+        """In the next job, torch uses the same names of groups again, and the connection to the
+        launcher is a new one."""
         for _ in range(3):
             init_process_group("farandole")
             if rank() in (0, 2):
@@ -183,7 +185,8 @@ class GroupsOverHosts:
             assert not hvd.is_initialized()
 
     def check_groups_beside_gloo(self) -> None:
-        """No engine of the whole job exists."""
+        """The world uses Gloo, so there is only the engine of the group, and none of the whole
+        job."""
         init_process_group("gloo")
         group = dist.new_group([0, 2], backend="farandole")
         assert not hvd.is_initialized()
@@ -222,8 +225,8 @@ class MeshOverHosts:
         trained.append(list(trained_parameters(device_mesh.init_device_mesh("cpu", (size(),)))))
         for on_mesh, on_all in zip(*trained, strict=True):
             assert torch.allclose(on_mesh, on_all, rtol=1e-5, atol=1e-6)
-            dist.broadcast(first := on_mesh.clone(), 0)
-            assert torch.equal(on_mesh, first)
+            dist.broadcast(root_values := on_mesh.clone(), 0)
+            assert torch.equal(on_mesh, root_values)
         gc.collect()  # frees models that use the groups
         dist.destroy_process_group()
 
@@ -246,17 +249,17 @@ def expect_results(group: Any, members: Sequence[int]) -> None:
                 members[(position + 1) % len(members)],
                 members[position - 1],
             )
-            sending = dist.isend(base * rank(), next_member, group=group)
+            send_work = dist.isend(base * rank(), next_member, group=group)
             dist.recv(tensor, previous_member, group=group)
-            sending.wait()  # type: ignore[union-attr]
+            send_work.wait()  # type: ignore[union-attr]
             assert torch.equal(tensor, base * previous_member)
     dist.barrier(group)
 
 
 @contextmanager
-def groups_made_by_members() -> Iterator[None]:
-    """Let each rank make only those groups of a mesh to which the rank belongs, as before PyTorch
-    2.13."""
+def make_groups_by_members() -> Iterator[None]:
+    """Let each rank make only those groups of a mesh to which it belongs, as PyTorch did before
+    version 2.13."""
 
     def new_group(**options: Any) -> Any:
         return dist.new_group(**{**options, **MEMBERS_ALONE})
@@ -266,11 +269,11 @@ def groups_made_by_members() -> Iterator[None]:
 
 
 def mesh_of_hosts(makes_all: bool) -> device_mesh.DeviceMesh:
-    """Return a mesh. If not `makes_all`, a rank makes only the groups to which it belongs."""
+    """Return a mesh. If `makes_all` is false, a rank makes only the groups to which it belongs."""
     names = ("across", "within")
     if makes_all:
         return device_mesh.init_device_mesh("cpu", (2, 2), mesh_dim_names=names)
-    with groups_made_by_members():
+    with make_groups_by_members():
         return device_mesh.init_device_mesh("cpu", (2, 2), mesh_dim_names=names)
 
 
@@ -316,9 +319,9 @@ class MixedBackendChecks:
         dist.gather(torch.tensor([float(rank())]), gathered, dst=ranks[0], group=group)
         assert gathered is None or [tensor.item() for tensor in gathered] == ranks
         if members > 1:
-            sending = dist.isend(torch.tensor([rank()]), (rank() + 1) % size(), group=group)
+            send_work = dist.isend(torch.tensor([rank()]), (rank() + 1) % size(), group=group)
             dist.recv(tensor, (rank() - 1) % size(), group=group)
-            sending.wait()
+            send_work.wait()
             assert tensor.item() == (rank() - 1) % size()
         dist.barrier(group)
 
@@ -357,8 +360,8 @@ class MixedBackendChecks:
 
 class SecondGroupChecks:
     def check_a_second_group_begins_anew(self) -> None:
-        """In each round, one rank makes an invalid call, and all ranks drop a Work that is not
-        done."""
+        """Make and destroy groups several times. Each time, one rank makes an invalid call, and all
+        ranks drop a Work that is not done."""
         hvd.init()
         for round_number in range(3):
             init_process_group("farandole")
@@ -368,7 +371,7 @@ class SecondGroupChecks:
                 with pytest.raises(hvd.CallError):
                     dist.all_reduce(torch.ones(1), dist.ReduceOp.BXOR)
             dist.destroy_process_group()
-        hvd.barrier()  # the last all_reduce needs all ranks, and no rank has waited for it
+        hvd.barrier()  # no rank has waited for the last all_reduce, so it may not be done
         hvd.shutdown()
 
     def check_a_scattered_input_is_only_read(self) -> None:

@@ -82,26 +82,26 @@ class HabitChecks(OptimizerFixture):
     def distributed(self, model: nn.Module, **options: Any) -> Any:
         return hvd.DistributedOptimizer(sgd(model), model.named_parameters(), **options)
 
-    def own_pass(self, model: nn.Module, step: int) -> None:
+    def run_own_pass(self, model: nn.Module, step: int) -> None:
         square_loss(model, self.rank, step).backward()
 
-    def pass_of_all(self, model: nn.Module, step: int) -> None:
+    def run_pass_of_all(self, model: nn.Module, step: int) -> None:
         for rank in range(self.size):
             (square_loss(model, rank, step) / self.size).backward()
 
     def compare_programs(self, program: Callable[..., None], **options: Any) -> None:
-        """Run program(model, optimizer, one_pass) here with all ranks, and in one process."""
+        """Run program(model, optimizer, run_pass) on all ranks and in one process, and compare."""
         model, reference = network(), network()
-        program(model, self.distributed(model, **options), self.own_pass)
-        program(reference, sgd(reference), self.pass_of_all)
+        program(model, self.distributed(model, **options), self.run_own_pass)
+        program(reference, sgd(reference), self.run_pass_of_all)
         self.expect_same_everywhere(model)
         self.expect_equal(model, reference)
 
     def expect_same_error(self, text: str, program: Callable[[], None]) -> str:
         """Expect the same CallError on all ranks."""
-        found = self.expect_error(text, program)
-        assert set(hvd.allgather_object(found)) == {found}
-        return found
+        error_text = self.expect_error(text, program)
+        assert set(hvd.allgather_object(error_text)) == {error_text}
+        return error_text
 
     # What works
 
@@ -118,11 +118,11 @@ class HabitChecks(OptimizerFixture):
             def program(
                 model: nn.Module,
                 optimizer: Any,
-                one_pass: Any,
+                run_pass: Any,
                 drop_gradients: Any = drop_gradients,
             ) -> None:
                 for step in range(8):
-                    one_pass(model, step)
+                    run_pass(model, step)
                     if step not in (1, 4, 5):
                         optimizer.step()
                     drop_gradients(model, optimizer)
@@ -131,12 +131,12 @@ class HabitChecks(OptimizerFixture):
                 self.compare_programs(program, groups=groups)
 
     def check_a_perturbed_pass(self) -> None:
-        def program(model: nn.Module, optimizer: Any, one_pass: Any) -> None:
+        def program(model: nn.Module, optimizer: Any, run_pass: Any) -> None:
             sam = Sam(optimizer)
             for step in range(5):
-                one_pass(model, step)
+                run_pass(model, step)
                 sam.perturb()
-                one_pass(model, step)
+                run_pass(model, step)
                 sam.step()
                 optimizer.zero_grad()
 
@@ -206,7 +206,7 @@ class HabitChecks(OptimizerFixture):
         optimizer: Any = hvd.DistributedOptimizer(wrapped_optimizer, model.named_parameters())
         for step in range(3):
             optimizer.zero_grad()
-            self.own_pass(model, step)
+            self.run_own_pass(model, step)
             optimizer.step()
         self.train_reference(reference, reference_optimizer, range(3))
         self.expect_equal(model, reference)
@@ -214,11 +214,11 @@ class HabitChecks(OptimizerFixture):
     def check_a_leftover_pass(self) -> None:
         """A pass after the last step of an epoch is dropped by zero_grad()."""
 
-        def program(model: nn.Module, optimizer: Any, one_pass: Any) -> None:
+        def program(model: nn.Module, optimizer: Any, run_pass: Any) -> None:
             for step in range(10):
                 if step in (0, 5):  # an epoch has two passes, two passes and one pass
                     optimizer.zero_grad()
-                one_pass(model, step)
+                run_pass(model, step)
                 if step % 5 in (1, 3):
                     optimizer.step()
                     optimizer.zero_grad()
@@ -257,9 +257,9 @@ class HabitChecks(OptimizerFixture):
         """Combined gradients that are zero do not count as dropped gradients."""
 
         def loss(model: nn.Module, rank: int, step: int) -> torch.Tensor:
-            first, second = model.children()
-            value = 0 * first(batch(rank, step)).sum()
-            return value + (second(batch(rank, step)).square().mean() if rank == 0 else 0)
+            first_layer, second_layer = model.children()
+            value = 0 * first_layer(batch(rank, step)).sum()
+            return value + (second_layer(batch(rank, step)).square().mean() if rank == 0 else 0)
 
         for groups in (None, 10):
             torch.manual_seed(3)
@@ -274,28 +274,35 @@ class HabitChecks(OptimizerFixture):
         """The first backward() after an unfreeze combines the gradients of the unfrozen layers,
         too, so the program can clip all of them."""
 
-        def train(model: nn.Module, optimizer: Any, one_pass: Any, last: Sequence[int]) -> None:
+        def train(
+            model: nn.Module, optimizer: Any, run_pass: Any, last_layers: Sequence[int]
+        ) -> None:
             for step in range(4):
                 if step == 2:
                     for number in (0, 2, 4):
-                        model[number].requires_grad_(number in last)  # type: ignore[operator]
+                        model[number].requires_grad_(number in last_layers)  # type: ignore[operator]
                 optimizer.zero_grad()
-                one_pass(model, step)
+                run_pass(model, step)
                 nn.utils.clip_grad_norm_(model.parameters(), 0.01)
                 optimizer.step()
 
         # The layers that are trained in the first two steps, and those in the last two. In the last
         # case, the model is frozen only while the optimizer is made.
-        for first, last in (((4,), (0, 2, 4)), ((4,), (0, 2)), ((2, 4), (0, 4)), ((), (0, 2, 4))):
+        for first_layers, last_layers in (
+            ((4,), (0, 2, 4)),
+            ((4,), (0, 2)),
+            ((2, 4), (0, 4)),
+            ((), (0, 2, 4)),
+        ):
             models = network(), network()
             for model in models:
-                for number in {0, 2, 4}.difference(first):
+                for number in {0, 2, 4}.difference(first_layers):
                     model[number].requires_grad_(False)
             optimizers = self.distributed(models[0]), sgd(models[1])
-            for model in models if not first else ():
+            for model in models if not first_layers else ():
                 model.requires_grad_(True)
-            train(models[0], optimizers[0], self.own_pass, last)
-            train(models[1], optimizers[1], self.pass_of_all, last)
+            train(models[0], optimizers[0], self.run_own_pass, last_layers)
+            train(models[1], optimizers[1], self.run_pass_of_all, last_layers)
             self.expect_same_everywhere(models[0])
             self.expect_equal(*models)
 
@@ -378,7 +385,7 @@ class HabitChecks(OptimizerFixture):
         generator = random.Random(seed)
         layers = [model[0], model[2], model[4]]
 
-        def one_pass(step: int, factor: float = 1.0, rank_left_out: int = -1) -> None:
+        def run_pass(step: int, factor: float = 1.0, rank_left_out: int = -1) -> None:
             for batch_rank in range(self.size) if rank is None else [rank]:
                 if batch_rank != rank_left_out:
                     loss = square_loss(model, batch_rank, step) * factor
@@ -394,14 +401,14 @@ class HabitChecks(OptimizerFixture):
                     layers[number].requires_grad_(True)
             if action == "accumulate":
                 with optimizer.no_sync() if rank is not None else contextlib.nullcontext():
-                    one_pass(step + 100, 0.5)
+                    run_pass(step + 100, 0.5)
             synchronizes = "empty" in actions and rank is not None
             if action == "perturb":
-                one_pass(step + 200)
+                run_pass(step + 200)
                 if synchronizes:
                     optimizer.synchronize()
                 drop_gradients()
-            one_pass(step, 1.0, rank_without_batch if action == "empty" and self.size > 1 else -1)
+            run_pass(step, 1.0, rank_without_batch if action == "empty" and self.size > 1 else -1)
             synchronizes = rank is not None and (synchronizes or action == "clip")
             if synchronizes:
                 optimizer.synchronize()
@@ -438,7 +445,7 @@ class HabitChecks(OptimizerFixture):
 
             def program() -> None:
                 for step in range(skipped_step + 2):  # noqa: B023
-                    self.own_pass(model, step)  # noqa: B023
+                    self.run_own_pass(model, step)  # noqa: B023
                     if step != skipped_step or not skips:  # noqa: B023
                         optimizer.step()  # noqa: B023
                     drop_gradients(model, optimizer)  # noqa: B023
@@ -499,7 +506,7 @@ class HabitChecks(OptimizerFixture):
 
             def program() -> None:
                 for step in range(3):
-                    self.own_pass(model, step)  # noqa: B023
+                    self.run_own_pass(model, step)  # noqa: B023
                     if step == 1 and self.rank == 0:
                         drop_gradients(model, optimizer)  # noqa: B023
                     optimizer.step()  # noqa: B023
@@ -511,10 +518,14 @@ class HabitChecks(OptimizerFixture):
             return
         model = network()
         optimizer = self.distributed(model)
-        last = self.rank == self.size - 1
+        is_last_rank = self.rank == self.size - 1
         # One rank alone freezes, the ranks freeze different layers, or one rank freezes one more
         # layer.
-        for frozen_layers in ([0] if last else [], [0] if last else [2], [0, 2] if last else [0]):
+        for frozen_layers in (
+            [0] if is_last_rank else [],
+            [0] if is_last_rank else [2],
+            [0, 2] if is_last_rank else [0],
+        ):
             self.train(model, optimizer, range(2))
             for number in frozen_layers:
                 model[number].bias.requires_grad_(False)
@@ -556,11 +567,11 @@ class HabitChecks(OptimizerFixture):
         model = network()
         optimizer = self.distributed(model)
         self.train(model, optimizer, range(3))
-        saved = copy.deepcopy((model.state_dict(), optimizer.state_dict()))
+        saved_states = copy.deepcopy((model.state_dict(), optimizer.state_dict()))
         self.train(model, optimizer, range(3, 5))
         if self.rank == 0:
-            model.load_state_dict(saved[0])
-            optimizer.load_state_dict(saved[1])
+            model.load_state_dict(saved_states[0])
+            optimizer.load_state_dict(saved_states[1])
         hvd.broadcast_parameters(model.state_dict(), root_rank=0)
         hvd.broadcast_optimizer_state(optimizer, root_rank=0)
         self.train(model, optimizer, range(3, 5))

@@ -75,12 +75,12 @@ class HookChecks:
         """A hook may wait for a future within backward(), as torch's own PowerSGD does."""
         init_process_group("farandole")
 
-        def waiting(_state: object, bucket: dist.GradBucket) -> Future:
+        def wait_in_hook(_state: object, bucket: dist.GradBucket) -> Future:
             future = dist.all_reduce(bucket.buffer(), async_op=True).get_future()
             future.wait()
             return future.then(lambda future: future.value()[0] / size())
 
-        expect_same_training(waiting)
+        expect_same_training(wait_in_hook)
         dist.destroy_process_group()
 
     def check_an_optimizer_that_steps_within_backward(self) -> None:

@@ -1,7 +1,7 @@
 """Checks of blocking calls that write into a tensor.
 
-For a contiguous tensor in host memory there is a direct path, through DLPack's C exchange API. All
-other tensors go through Python. If torch has no such API, all tensors go through Python.
+A call on a contiguous tensor in host memory takes a direct path, through DLPack's C exchange API.
+Calls on other tensors, and all calls if torch has no such API, go through Python.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ class _Subclass(torch.Tensor):
 
 
 def _tensors() -> dict[str, Any]:
-    """Return new tensors of many kinds, with the same values in each call. Some tensors cannot take
-    a result."""
+    """Return new tensors of many kinds, with the same values each time. Some of them cannot take a
+    result."""
     values = torch.arange(1.0, 25.0)
     dtypes = [getattr(torch, name) for name in torch_tensors.core.dtypes]
     tensors: dict[str, Any] = {str(dtype): values.to(dtype) for dtype in dtypes}
@@ -59,7 +59,8 @@ class InPlaceChecks(Suite):
         super().__init__(TorchFrontend())
 
     def check_direct_and_python_paths_agree(self) -> None:
-        """Every kind of tensor has the same result or error on both paths."""
+        """For every kind of tensor, the direct path and the path through Python give the same
+        result or error."""
         direct_outcomes = self.outcomes()
         reader, torch_tensors._tensor_reader = torch_tensors._tensor_reader, None
         try:
@@ -95,9 +96,9 @@ class InPlaceChecks(Suite):
         return tensor.dtype, tensor.shape, tensor.double().tolist(), is_counted
 
     def check_an_interrupted_call_keeps_its_memory(self) -> None:
-        """A signal handler interrupts rank 0's wait for the call. Then the other ranks make the
-        call. The engine writes the result to the memory of rank 0, even if the program has dropped
-        the tensor."""
+        """A signal handler interrupts rank 0 in the wait for a call, and the other ranks make the
+        call later. The engine then still writes the result to the tensor's memory on rank 0, even
+        if the program has dropped the tensor."""
         if self.size == 1:
             return
         kept_tensor = torch.full((5000,), float(self.rank + 1))
@@ -105,7 +106,7 @@ class InPlaceChecks(Suite):
             if self.rank == 0:
                 self.interrupt(lambda name=name, tensor=tensor: hvd.allreduce_(tensor, name=name))
         del tensor
-        # These tensors would reuse the memory if it were freed.
+        # If the memory of the dropped tensor were free, these tensors would use it.
         other_tensors = [torch.full((5000,), -1.0) for _ in range(50)]
         hvd.barrier()
         if self.rank > 0:
@@ -113,7 +114,7 @@ class InPlaceChecks(Suite):
             hvd.allreduce_(torch.full((5000,), float(self.rank + 1)), name="dropped")
         hvd.barrier()
         assert all(bool((other == -1).all()) for other in other_tensors)
-        hvd.allreduce_(torch.ones(1), name="after")  # rank 0 has made progress with all calls
+        hvd.allreduce_(torch.ones(1), name="after")  # so rank 0 completes its calls
         assert torch.equal(kept_tensor, torch.full((5000,), (self.size + 1) / 2)), kept_tensor
 
     def interrupt(self, call: Callable[[], object]) -> None:
@@ -132,7 +133,8 @@ class InPlaceChecks(Suite):
             signal.signal(signal.SIGALRM, former_handler)
 
     def check_a_failed_call_frees_its_name(self) -> None:
-        """After an error, the name can be used again at once, without a handle to wait for."""
+        """A blocking call leaves no handle behind, so after an error its name must be free at
+        once."""
         for _ in range(3):
             self.expect_error(
                 "root rank", lambda: hvd.broadcast_(torch.ones(2), self.size, name="again")

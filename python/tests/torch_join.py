@@ -23,8 +23,8 @@ import farandole.torch as hvd
 
 class JoinChecks(OptimizerFixture):
     def uneven_steps(self, seed: int) -> list[list[int]]:
-        """Return the number of steps of each rank in each epoch. In the first epoch, rank 0 makes
-        no step."""
+        """Return a list for each epoch: the number of steps of each rank. In the first epoch, rank
+        0 makes no step."""
         generator = random.Random(seed)
         epochs = [[generator.randrange(5) for _ in range(self.size)] for _ in range(4)]
         epochs[0] = [0] + [generator.randrange(1, 5) for _ in range(self.size - 1)]
@@ -32,7 +32,7 @@ class JoinChecks(OptimizerFixture):
 
     def loss(self, model: nn.Module, rank: int, step: int) -> torch.Tensor:
         if isinstance(model, EmbeddingModel):
-            return model.loss(rank, step, used=step % 2 == 1)
+            return model.loss(rank, step, uses_second_table=step % 2 == 1)
         return square_loss(model, rank, step)
 
     def train_epoch(
@@ -54,10 +54,10 @@ class JoinChecks(OptimizerFixture):
                     scaler.scale(loss).backward()
                     scaler.step(optimizer)
                     scaler.update()
-        last = hvd.join()
+        last_joined_rank = hvd.join()
         for model, optimizer in zip(models, optimizers, strict=True):
-            hvd.broadcast_parameters(model.state_dict(), root_rank=last)
-            hvd.broadcast_optimizer_state(optimizer, root_rank=last)
+            hvd.broadcast_parameters(model.state_dict(), root_rank=last_joined_rank)
+            hvd.broadcast_optimizer_state(optimizer, root_rank=last_joined_rank)
 
     def train_epoch_in_one_process(
         self, model: nn.Module, optimizer: Any, epoch: int, steps: list[int], op: Any
@@ -148,7 +148,8 @@ class JoinChecks(OptimizerFixture):
                     self.expect_same_everywhere(model)
 
     def check_unnamed_calls_pair_after_a_join(self) -> None:
-        """Before the join, the ranks make different calls and keep or drop different handles."""
+        """Before join(), each rank makes another number of calls, and keeps or drops other
+        handles."""
         generator = random.Random(100 + self.rank)
         kept_handles = []
         for _ in range(20):
@@ -189,9 +190,10 @@ class JoinChecks(OptimizerFixture):
         self.expect_equal(model, reference)
 
     def check_an_interrupted_join_goes_on(self) -> None:
-        """All ranks train on after the join, so the optimizers must agree again."""
+        """A signal interrupts join() on one rank, which then calls it again. Afterwards, all ranks
+        train on."""
         if self.size == 1:
-            return  # there is no rank to wait for
+            return  # join() would not wait for another rank
         model = network()
         hvd.broadcast_parameters(model.state_dict(), root_rank=0)
         optimizer = hvd.DistributedOptimizer(
@@ -253,7 +255,8 @@ class JoinChecks(OptimizerFixture):
             self.expect_same_everywhere(model)
 
     def check_a_join_between_backward_and_step(self) -> None:
-        """step() does not combine the gradients again, because backward() has combined them."""
+        """The ranks call join() between backward() and step(). backward() has combined the
+        gradients, so step() must not combine them again."""
         model, reference = network(), network()
         optimizer = hvd.DistributedOptimizer(
             torch.optim.SGD(model.parameters(), lr=0.05), model.named_parameters(), op=hvd.Sum

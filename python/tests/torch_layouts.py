@@ -23,7 +23,8 @@ def images(rank: int, step: int) -> torch.Tensor:
 
 
 def network() -> nn.Sequential:
-    """Return a model with a parameter in channels_last, and one that is transposed."""
+    """Return a model with a parameter in the memory format channels_last, and another one that is
+    transposed."""
     torch.manual_seed(7)
     linear = nn.Linear(16, 2)
     linear.weight = nn.Parameter(linear.weight.detach().t().contiguous().t())
@@ -44,7 +45,8 @@ class LayoutChecks:
         return model
 
     def check_fused_optimizers(self) -> None:
-        """Fused optimizers read a parameter, its gradient and its state as flat memory."""
+        """Fused optimizers read a parameter, its gradient and its state as flat memory, so all
+        three must have the same strides."""
         makers: list[Callable[..., torch.optim.Optimizer]] = [
             torch.optim.Adam,
             partial(torch.optim.SGD, lr=0.1, momentum=0.9),
@@ -79,10 +81,10 @@ class LayoutChecks:
             self.train(model, optimizer)
         hvd.broadcast_optimizer_state(optimizer, root_rank=0)
         for parameter in model.parameters():
-            found = optimizer.state[parameter]["exp_avg"]
-            assert found.is_contiguous() == parameter.is_contiguous()
-            assert found.stride() == parameter.stride() or parameter.is_contiguous()
-            assert torch.equal(found, hvd.broadcast(found, 0))
+            moving_average = optimizer.state[parameter]["exp_avg"]
+            assert moving_average.is_contiguous() == parameter.is_contiguous()
+            assert moving_average.stride() == parameter.stride() or parameter.is_contiguous()
+            assert torch.equal(moving_average, hvd.broadcast(moving_average, 0))
 
     def check_strides_that_change_under_a_fused_optimizer(self) -> None:
         for skips in (False, True):
@@ -105,7 +107,7 @@ class LayoutChecks:
                     assert "make a new DistributedOptimizer" in str(error)
                 else:
                     raise AssertionError("the strides were not checked")
-            # The state that a new optimizer loads gets the new strides, too.
+            # When a new optimizer loads the state, the state gets the new strides, too.
             newer_optimizer: Any = torch.optim.Adam(model.parameters(), fused=True)
             newer_optimizer = hvd.DistributedOptimizer(newer_optimizer)
             newer_optimizer.load_state_dict(optimizer.state_dict())
@@ -123,22 +125,22 @@ class LayoutChecks:
         optimizer: Any = torch.optim.SGD([weight], lr=1.0)
         optimizer = hvd.DistributedOptimizer(optimizer)
         weight.sum().backward()
-        optimizer.step()  # makes the bucket
+        optimizer.step()  # the first step makes the bucket
         optimizer.zero_grad()
         [bucket] = optimizer._gradients._buckets
-        start, waits = bucket.start, []
+        original_start, waits = bucket.start, []
 
         def start_and_be_interrupted(*arguments: Any, **options: Any) -> None:
-            start(*arguments, **options)
+            original_start(*arguments, **options)
             finish = bucket.finish
 
-            def interrupted_once() -> None:
+            def finish_interrupted_once() -> None:
                 waits.append(1)
                 if len(waits) == 1:
                     raise KeyboardInterrupt
                 finish()
 
-            bucket.finish = interrupted_once
+            bucket.finish = finish_interrupted_once
 
         with mock.patch.object(bucket, "start", start_and_be_interrupted):
             with contextlib.suppress(KeyboardInterrupt):
@@ -148,7 +150,7 @@ class LayoutChecks:
         assert torch.equal(weight.detach(), torch.full((3,), -1 - (self.size + 1) / 2))
 
     def check_a_copied_process_set_is_that_of_this_rank(self) -> None:
-        if self.size == 1:  # the world has these ranks already
+        if self.size == 1:  # in a job of one, these would be the ranks of the world
             return
         last_rank_set = hvd.add_process_set([self.size - 1])
         for copied in (

@@ -53,7 +53,7 @@ class OptimizerChecks:
     # Functions that the checks share
 
     def expect_same_everywhere(self, model: nn.Module) -> None:
-        """Expect bitwise equal parameters on all ranks."""
+        """Check that the parameters are equal on all ranks, bit by bit."""
         for parameter in model.parameters():
             parameter_bytes = parameter.detach().contiguous().view(-1).view(torch.uint8)
             copies = hvd.allgather(parameter_bytes[None])
@@ -137,8 +137,8 @@ class OptimizerChecks:
 
     def check_parameter_groups(self) -> None:
         def make_optimizer(model: nn.Module) -> torch.optim.Optimizer:
-            first, *remaining = list(model.parameters())
-            return torch.optim.SGD([{"params": [first], "lr": 0.5}, {"params": remaining}], lr=0.05)
+            weight, *others = list(model.parameters())
+            return torch.optim.SGD([{"params": [weight], "lr": 0.5}, {"params": others}], lr=0.05)
 
         self.compare(make_optimizer)
 
@@ -192,21 +192,21 @@ class OptimizerChecks:
         if self.size == 1:
             return
         model, reference = network(), network()
-        unused = nn.Linear(3, 3).double()
+        unused_layer = nn.Linear(3, 3).double()
         optimizer = hvd.DistributedOptimizer(
-            torch.optim.SGD([*model.parameters(), *unused.parameters()], lr=0.1)
+            torch.optim.SGD([*model.parameters(), *unused_layer.parameters()], lr=0.1)
         )
         self.train(model, optimizer, range(2))
-        previous_gradients = [parameter.grad for parameter in unused.parameters()]
-        self.train(model, optimizer, [3])  # zero_grad() first sets the gradients to None
-        pairs = zip(unused.parameters(), previous_gradients, strict=True)
+        previous_gradients = [parameter.grad for parameter in unused_layer.parameters()]
+        self.train(model, optimizer, [3])  # at first, zero_grad() sets the gradients to None
+        pairs = zip(unused_layer.parameters(), previous_gradients, strict=True)
         assert all(parameter.grad is previous for parameter, previous in pairs)
         reference_optimizer = torch.optim.SGD(reference.parameters(), lr=0.1)
         self.train_reference(reference, reference_optimizer, [0, 1, 3])
         self.expect_equal(model, reference)
 
     def check_gradients_stay_shared_in_a_new_job(self) -> None:
-        """Gradients keep their shared memory in a new job, even if a pass failed in the old job."""
+        """Gradients stay in shared memory in a new job, even if a pass failed in the old job."""
         if self.size == 1:
             return
         model, reference = network(), network()
@@ -271,7 +271,7 @@ class OptimizerChecks:
         )
         reference_optimizer = torch.optim.SGD(reference.parameters(), lr=0.1)
 
-        def both(module: nn.Module, rank: int, step: int) -> torch.Tensor:
+        def both_losses(module: nn.Module, rank: int, step: int) -> torch.Tensor:
             return square_loss(module, rank, 2 * step) + square_loss(module, rank, 2 * step + 1)
 
         for step in range(5):
@@ -279,10 +279,10 @@ class OptimizerChecks:
             square_loss(model, self.rank, 2 * step).backward()
             square_loss(model, self.rank, 2 * step + 1).backward()
             optimizer.step()
-        self.train_reference(reference, reference_optimizer, range(5), both)
+        self.train_reference(reference, reference_optimizer, range(5), both_losses)
         optimizer.set_backward_passes_per_step(1)
-        self.train(model, optimizer, range(5, 8), both)
-        self.train_reference(reference, reference_optimizer, range(5, 8), both)
+        self.train(model, optimizer, range(5, 8), both_losses)
+        self.train_reference(reference, reference_optimizer, range(5, 8), both_losses)
         self.expect_same_everywhere(model)
         self.expect_equal(model, reference)
 
@@ -429,7 +429,8 @@ class OptimizerChecks:
             self.expect_equal(model, reference)
 
     def check_gradients_whose_memory_the_program_replaces(self) -> None:
-        """torch does not see that the program replaces the memory; step() uses the new values."""
+        """The program gives gradients new memory, which torch's version counter does not notice.
+        step() must use the new values."""
 
         def halve(model: nn.Module) -> None:
             for parameter in model.parameters():
@@ -442,14 +443,14 @@ class OptimizerChecks:
         def loss(model: nn.Module, rank: int, step: int) -> torch.Tensor:
             return model(batch(rank, step).repeat(1, 5).view(BATCH, 1, 5, 5)).square().mean()
 
-        def to_channels_last(model: nn.Module) -> None:
+        def convert_to_channels_last(model: nn.Module) -> None:
             model.to(memory_format=torch.channels_last)
 
-        def through_numpy(model: nn.Module) -> None:
+        def write_through_numpy(model: nn.Module) -> None:
             for parameter in model.parameters():
                 parameter.grad.set_(torch.from_numpy(parameter.grad.numpy().copy()))
 
-        for change_gradients in (halve, to_channels_last, through_numpy):
+        for change_gradients in (halve, convert_to_channels_last, write_through_numpy):
             model, reference = build_model(), build_model()
             reference_optimizer = torch.optim.SGD(reference.parameters(), lr=0.1)
             optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
@@ -473,7 +474,7 @@ class OptimizerChecks:
             self.expect_same_everywhere(model)
 
     def check_a_zero_grad_of_the_program(self) -> None:
-        """A program may zero its gradients itself, as older versions of torch did."""
+        """A program may set its gradients to zeros itself, as older versions of torch did."""
         model, reference = network(), network()
         optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
         for step in range(4):
@@ -500,7 +501,7 @@ class OptimizerChecks:
         self.expect_same_everywhere(model)
 
     def check_state_is_loaded_instead_of_a_step(self) -> None:
-        """Twice, all ranks load a state after backward() and make no step.
+        """In two steps, all ranks load a state after backward() instead of calling step().
 
         The ranks above 0 are slow, so rank 0 waits for them in backward().
         """
@@ -603,10 +604,10 @@ class OptimizerChecks:
         reference_optimizer = torch.optim.Adam(reference.parameters())
         self.train(model, optimizer, range(3))
         self.train_reference(reference, reference_optimizer, range(3))
-        saved = copy.deepcopy(optimizer.state_dict())
+        saved_state = copy.deepcopy(optimizer.state_dict())
         self.train(model, optimizer, range(2))
         model.load_state_dict(reference.state_dict())
-        optimizer.load_state_dict(saved)
+        optimizer.load_state_dict(saved_state)
         self.train(model, optimizer, range(3, 6))
         self.train_reference(reference, reference_optimizer, range(3, 6))
         self.expect_same_everywhere(model)
@@ -627,10 +628,10 @@ class OptimizerChecks:
 
     def check_a_second_optimizer_takes_over_the_model(self) -> None:
         model = network()
-        first = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
-        self.train(model, first, range(2))
-        second = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
-        self.train(model, second, range(2, 4))
+        first_optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+        self.train(model, first_optimizer, range(2))
+        second_optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+        self.train(model, second_optimizer, range(2, 4))
         reference = network()
         reference_optimizer = torch.optim.SGD(reference.parameters(), lr=0.1)
         self.train_reference(reference, reference_optimizer, range(4))
@@ -651,7 +652,7 @@ class OptimizerChecks:
             return
         square_loss(model, self.rank, 0).backward()
         self.expect_error("backward_passes_per_step", square_loss(model, self.rank, 0).backward)
-        # The second backward() has added to combined gradients.
+        # The failed backward() has added to gradients that were already combined.
         self.expect_error("were changed", optimizer.synchronize)
         optimizer.zero_grad()
         model[:2](batch(self.rank, 0)).square().mean().backward()
@@ -670,16 +671,17 @@ class OptimizerChecks:
             torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters()
         )
         text = self.expect_error("do not have the same", square_loss(model, 0, 0).backward)
-        first, other_ranks = (
+        first_rank, other_ranks = (
             ("rank 0", "rank 1") if self.size == 2 else ("rank 0    ", "ranks 1, 2")
         )
-        assert f"{first}   number 0 of 2: `bias` (float64 [300])\n" in text
+        assert f"{first_rank}   number 0 of 2: `bias` (float64 [300])\n" in text
         assert f"{other_ranks}   number 0 of 2: `bias` (float64 [2])\n" in text
         optimizer.zero_grad()
         self.compare(lambda m: torch.optim.SGD(m.parameters(), lr=0.1))
 
     def check_parameters_are_paired_by_name(self) -> None:
-        """The order may differ by rank, as in parameter groups that were built from a set."""
+        """The order of the parameters may differ by rank, for example if the program has built its
+        parameter groups from a set."""
         for op, groups in ((hvd.Sum, 0), (hvd.Sum, 2), (hvd.Adasum, 0)):
             pairs = [(f"p{i}", nn.Parameter(torch.zeros(3))) for i in range(4)]
             own_order = pairs[self.rank % 4 :] + pairs[: self.rank % 4]
@@ -709,15 +711,15 @@ class OptimizerChecks:
         return self.expect_error("do not have the same parameters", step)
 
     def check_different_parameters_are_an_error(self) -> None:
-        """Different parameters are an error even if they would fit into one bucket."""
+        """Ranks with different parameters get an error, even if these would fit into one bucket."""
         if self.size == 1:
             return
-        last = self.rank == self.size - 1
+        is_last = self.rank == self.size - 1
         model_makers = (
-            lambda: nn.Linear(3, 2 + last),
-            lambda: nn.Linear(3 - last, 2),
-            lambda: nn.Linear(3, 2, dtype=torch.float64 if last else torch.float32),
-            lambda: nn.Linear(3, 2, bias=not last),
+            lambda: nn.Linear(3, 2 + is_last),
+            lambda: nn.Linear(3 - is_last, 2),
+            lambda: nn.Linear(3, 2, dtype=torch.float64 if is_last else torch.float32),
+            lambda: nn.Linear(3, 2, bias=not is_last),
         )
         for make_model, op in itertools.product(model_makers, (hvd.Average, hvd.Adasum)):
             model = make_model()
@@ -729,14 +731,14 @@ class OptimizerChecks:
             self.expect_step_rejects_parameters(optimizer, model.parameters())
             if op is hvd.Average:
                 assert torch.equal(model.weight.detach(), weight_before)
-        names = [(f"{'b' if last else 'a'}{i}", nn.Parameter(torch.zeros(3))) for i in range(2)]
+        names = [(f"{'b' if is_last else 'a'}{i}", nn.Parameter(torch.zeros(3))) for i in range(2)]
         wrapped_optimizer = torch.optim.SGD([parameter for _, parameter in names], lr=1.0)
         optimizer = hvd.DistributedOptimizer(wrapped_optimizer, names)
         text = self.expect_step_rejects_parameters(optimizer, [parameter for _, parameter in names])
         assert "`a0` (float32 [3])" in text and "`b0` (float32 [3])" in text
         model = nn.Linear(3, 2)
         wrapped_optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
-        groups = [[model.weight, model.bias] if last else [model.weight]]
+        groups = [[model.weight, model.bias] if is_last else [model.weight]]
         optimizer = hvd.DistributedOptimizer(
             wrapped_optimizer, model.named_parameters(), groups=groups
         )
@@ -764,7 +766,7 @@ class OptimizerChecks:
                 self.expect_error("finite", hvd.synchronize, handle)
             wait(start("all"))
         self.expect_error("finite", wait, start("first", own_scale))
-        hvd.barrier()  # after this, the calls whose handles were dropped are done
+        hvd.barrier()  # completes the calls whose handles were dropped
         hvd.synchronize(hvd.allreduce_async(torch.ones(2), name="first.0"))
         for i in (1, 2):
             self.expect_error("is in use", hvd.allreduce_async, torch.ones(2), name=f"first.{i}")
@@ -773,8 +775,8 @@ class OptimizerChecks:
         for _ in range(2):
             options = {"name": "batch", "prescale_factor": own_scale}
             self.expect_error("finite", hvd.grouped_allreduce, tensors, **options)
-        found = hvd.grouped_allreduce(tensors, name="batch")
-        assert all(torch.equal(tensor, torch.ones(2)) for tensor in found)
+        results = hvd.grouped_allreduce(tensors, name="batch")
+        assert all(torch.equal(tensor, torch.ones(2)) for tensor in results)
 
     def check_a_job_of_one_has_no_hooks(self) -> None:
         model = network()
@@ -784,7 +786,7 @@ class OptimizerChecks:
 
 
 class OptimizerFixture:
-    """The functions that OptimizerChecks shares with other suites about optimizers."""
+    """Functions of OptimizerChecks that other suites about optimizers use, too."""
 
     def __init__(self) -> None:
         hvd.init()

@@ -1,6 +1,7 @@
 """Checks how the optimizers of different ranks are paired.
 
-The cases are copies, new jobs, several optimizers, and optimizers of one rank only.
+The cases: copies of models and optimizers, new jobs, several optimizers at once, and an optimizer
+that only one rank has.
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ class PairingChecks(OptimizerFixture):
     # The checks
 
     def check_copies_are_rejected(self) -> None:
-        """Copies are rejected, because they would train alone."""
+        """An optimizer rejects copies of itself, because a copy would train without the other
+        ranks."""
         for op in (hvd.Average, hvd.Adasum):
             model = network()
             optimizer = distributed_sgd(model, op=op)
@@ -61,24 +63,27 @@ class PairingChecks(OptimizerFixture):
         optimizer = distributed_sgd(model)
         reference_optimizer = torch.optim.SGD(reference.parameters(), lr=0.1)
         self.train(model, optimizer, range(2))
-        average = copy.deepcopy(model)
-        square_loss(average, self.rank, self.rank).backward()  # without the other ranks
-        for found, other in zip(average.parameters(), model.parameters(), strict=True):
-            assert found.grad is not None and other.grad is not None
-            assert found.grad.data_ptr() != other.grad.data_ptr()
+        averaged_model = copy.deepcopy(model)
+        square_loss(averaged_model, self.rank, self.rank).backward()  # without the other ranks
+        for averaged_parameter, parameter in zip(
+            averaged_model.parameters(), model.parameters(), strict=True
+        ):
+            assert averaged_parameter.grad is not None and parameter.grad is not None
+            assert averaged_parameter.grad.data_ptr() != parameter.grad.data_ptr()
         self.train(model, optimizer, range(2, 4))
         self.train_reference(reference, reference_optimizer, range(4))
         self.expect_equal(model, reference)
         copied_model = copy.deepcopy(model)
-        second = distributed_sgd(copied_model)
-        second.load_state_dict(optimizer.state_dict())
-        self.train(copied_model, second, range(4, 6))
+        second_optimizer = distributed_sgd(copied_model)
+        second_optimizer.load_state_dict(optimizer.state_dict())
+        self.train(copied_model, second_optimizer, range(4, 6))
         self.train_reference(reference, reference_optimizer, range(4, 6))
         self.expect_same_everywhere(copied_model)
         self.expect_equal(copied_model, reference)
 
     def check_another_optimizer_after_an_error(self) -> None:
-        """The program keeps the error, and its traceback keeps the old optimizer alive."""
+        """The program keeps an error, whose traceback keeps the old optimizer alive. A new
+        optimizer for the same parameters must work all the same."""
         if self.size == 1:
             return
         model, reference = network(), network()
@@ -127,24 +132,25 @@ class PairingChecks(OptimizerFixture):
             gc.enable()
 
     def check_old_and_new_optimizers_at_once(self) -> None:
-        """Two optimizers with equal parameters have gradients in flight in the same new job."""
+        """In a new job, an optimizer of the old job and a new one have equal parameters, and
+        gradients in flight at the same time."""
         old_model, new_model = network(), network()
         reference_old, reference_new = network(), network()
         old_optimizer = distributed_sgd(old_model)
         self.step(old_model, old_optimizer)
         self.restart()
-        second = distributed_sgd(new_model)
-        unused_optimizer = distributed_sgd(one_layer(3, seed=1))  # not used
+        new_optimizer = distributed_sgd(new_model)
+        unused_optimizer = distributed_sgd(one_layer(3, seed=1))  # makes no step
         for number in range(1, 4):
             losses = [
                 square_loss(old_model, self.rank, number),
                 5 * square_loss(new_model, self.rank, number),
             ]
-            for optimizer in (old_optimizer, second, unused_optimizer):
+            for optimizer in (old_optimizer, new_optimizer, unused_optimizer):
                 optimizer.zero_grad()
             sum(losses).backward()
             old_optimizer.step()
-            second.step()
+            new_optimizer.step()
         for module, factor, numbers in (
             (reference_old, 1, range(4)),
             (reference_new, 5, range(1, 4)),
@@ -161,7 +167,8 @@ class PairingChecks(OptimizerFixture):
         self.expect_equal(new_model, reference_new)
 
     def check_a_new_member_joins_one_that_has_survived(self) -> None:
-        """In a new job, rank 0 keeps its two trained optimizers; the other ranks make new ones."""
+        """In a new job, rank 0 keeps its two trained optimizers, and the other ranks make new
+        ones."""
         for op in (hvd.Average, hvd.Adasum):
             models = [network(), one_layer(3, seed=2)]
             optimizers = [distributed_sgd(model, op=op) for model in models]
@@ -216,18 +223,18 @@ class PairingChecks(OptimizerFixture):
             hvd.remove_process_set(group)
             return
         model, reference = network(), network()
-        first = distributed_sgd(model, process_set=group)
-        self.step(model, first)
+        first_optimizer = distributed_sgd(model, process_set=group)
+        self.step(model, first_optimizer)
         hvd.remove_process_set(group)
         hvd.add_process_set(group)
         other_model = network()
-        second = distributed_sgd(other_model, process_set=group)
+        second_optimizer = distributed_sgd(other_model, process_set=group)
         for number in range(1, 3):
-            first.zero_grad()
-            second.zero_grad()
+            first_optimizer.zero_grad()
+            second_optimizer.zero_grad()
             sum(square_loss(m, self.rank, number) for m in (model, other_model)).backward()
-            first.step()
-            second.step()
+            first_optimizer.step()
+            second_optimizer.step()
         self.size = group.size()
         self.train_reference(reference, torch.optim.SGD(reference.parameters(), lr=0.1), range(3))
         self.size = hvd.size()

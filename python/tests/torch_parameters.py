@@ -65,11 +65,11 @@ class ParameterChecks:
         own_tensors = tensors()
         if self.differs:
             change(own_tensors)
-        found = self.expect_error(text, hvd.check_parameters, own_tensors, "check")
-        texts = hvd.allgather_object(found)
-        assert texts == [found] * self.size
+        error_text = self.expect_error(text, hvd.check_parameters, own_tensors, "check")
+        texts = hvd.allgather_object(error_text)
+        assert texts == [error_text] * self.size
         hvd.check_parameters(tensors(), "check")  # the job goes on
-        return found
+        return error_text
 
     def check_one_different_element(self) -> None:
         def change(own_tensors: dict[str, torch.Tensor]) -> None:
@@ -77,8 +77,8 @@ class ParameterChecks:
 
         text = self.expect_difference(change, "`bfloat16`")
         if self.size > 1:
-            first, *rows, spread, advice = text.splitlines()
-            assert first == (
+            first_line, *rows, spread, advice = text.splitlines()
+            assert first_line == (
                 "the parameters are not the same on all ranks: 1 of 11 differs, `bfloat16` "
                 f"(bfloat16 [2, 3]){self.rank_1_differs_text}"
             )
@@ -191,7 +191,7 @@ class ParameterChecks:
         hvd.join()
 
     def restart(self, interval: int | None) -> None:
-        """Join a new job with this value of FARANDOLE_CHECK_PARAMETERS; None means its default."""
+        """Join a new job. FARANDOLE_CHECK_PARAMETERS is `interval`, or not set if this is None."""
         hvd.shutdown()
         os.environ.pop("FARANDOLE_CHECK_PARAMETERS", None)
         if interval is not None:
@@ -248,7 +248,8 @@ class ParameterChecks:
         self.train(model, optimizer)
 
     def check_a_new_job_is_checked_from_its_first_step(self) -> None:
-        """All ranks compare after the first step, even if only some have a new optimizer."""
+        """In a new job, all ranks compare after the first step, also those that keep their
+        optimizer."""
         self.restart(1000)
         model = network()
         optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
@@ -264,10 +265,11 @@ class ParameterChecks:
         self.restart(0)
 
     def check_one_part_of_the_parameters_at_a_time(self) -> None:
-        """Each element is in exactly one part."""
+        """Each comparison is about one part of the parameters. Each element must be in exactly one
+        part."""
         default_bytes, periodic_check.PART_BYTES = periodic_check.PART_BYTES, 24
         self.restart(2)
-        for element in range(4):  # of the second weight
+        for element in range(4):  # the element of the second weight that differs
             model = network()
             optimizer = hvd.DistributedOptimizer(
                 torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters()
@@ -285,7 +287,8 @@ class ParameterChecks:
                     assert "They were the same after step 1: look for" in str(error)
                     break
                 assert steps < 2 * 10, "not found"
-            # Bytes in the order of names: 0.bias 16, 0.weight 80, 2.bias 8, 2.weight 32.
+            # The parameters in the order of their names, with their bytes: 0.bias 16, 0.weight 80,
+            # 2.bias 8, 2.weight 32.
             offset = 16 + 80 + 8 + 4 * (element // 2 * 4 + element % 2 * 3)
             assert self.size == 1 or steps == 1 + 2 * (offset // 24), (element, steps)
         periodic_check.PART_BYTES = default_bytes

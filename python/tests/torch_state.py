@@ -39,9 +39,9 @@ class PullBackOptimizer(torch.optim.Optimizer):
             parameter.lerp_(state["first"], 0.1)
 
 
-class StateWithOtherEntries(torch.optim.SGD):
-    """An optimizer whose state_dict() lacks the entry "state", as in a common implementation of
-    Lookahead."""
+class OptimizerWithOtherEntries(torch.optim.SGD):
+    """An optimizer whose state_dict() has no entry "state", as in a common implementation of the
+    Lookahead optimizer."""
 
     def state_dict(self) -> dict[str, Any]:  # type: ignore[override]
         return {"rate": self.param_groups[0]["lr"]}
@@ -70,8 +70,8 @@ class StateChecks:
             hvd.broadcast_parameters(model.state_dict(), root_rank=0)
 
     def check_a_broadcast_that_fails_on_one_rank(self) -> None:
-        """Rank 0 has a parameter that cannot be sent, but makes the calls for all other parameters.
-        It can repeat the broadcast at once, which completes the broadcast on the other ranks."""
+        """Rank 0 cannot send one of the parameters. It gets an error, but sends the others. If it
+        then broadcasts the missing one, the broadcast of the other ranks is complete, too."""
         values = {f"p{i}": torch.full((2,), float(self.rank)) for i in range(4)}
         if self.rank == 0:
             invalid_values = {**values, "p1": torch.ones(2, device="meta")}
@@ -128,15 +128,15 @@ class StateChecks:
         assert len(optimizer.state) > 0
 
     def check_broadcast_parameters(self) -> None:
-        for named in (False, True):
+        for as_dict in (False, True):
             torch.manual_seed(self.rank)
             model = nn.Sequential(nn.Conv2d(2, 3, 3), nn.BatchNorm2d(3))
             model = model.to(memory_format=torch.channels_last)
             model[1].num_batches_tracked += self.rank
-            own_tensors = dict(model.named_parameters() if named else model.state_dict())
+            own_tensors = dict(model.named_parameters() if as_dict else model.state_dict())
             old_tensors = {name: tensor.detach().clone() for name, tensor in own_tensors.items()}
             hvd.broadcast_parameters(
-                own_tensors.items() if named else own_tensors, root_rank=self.size - 1
+                own_tensors.items() if as_dict else own_tensors, root_rank=self.size - 1
             )
             self.expect_same_everywhere(model)
             if self.rank == self.size - 1:
@@ -146,7 +146,8 @@ class StateChecks:
         self.expect_error("'x' of the type int", hvd.broadcast_parameters, {"x": 1}, 0)
 
     def check_broadcast_optimizer_state(self) -> None:
-        """The root has trained and changed its options. The other ranks have new optimizers."""
+        """The root has trained, and has changed the options of its optimizer. The other ranks have
+        new optimizers."""
         makers: list[Callable[[Any], torch.optim.Optimizer]] = [
             lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9),
             lambda p: torch.optim.Adam(p, lr=0.1, betas=(0.8, 0.9)),
@@ -170,7 +171,8 @@ class StateChecks:
             self.expect_same_everywhere(model)
 
     def check_broadcast_of_state_that_no_rank_has(self) -> None:
-        """The broadcast makes the state, and training goes as it would without the broadcast."""
+        """If no optimizer has a state yet, the broadcast makes it. Training must go on as without
+        the broadcast."""
         makers: list[Callable[[Any], torch.optim.Optimizer]] = [
             lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, weight_decay=0.1),
             lambda p: torch.optim.Adam(p, weight_decay=0.1, amsgrad=True),
@@ -211,20 +213,25 @@ class StateChecks:
                 for parameter in self.param_groups[0]["params"]:
                     self.state[parameter]["step"] = self.state[parameter].get("step", 0) + 1
 
-        own = OptimizerOfTheProgram(network().parameters(), {})  # without a learning rate
-        hvd.broadcast_optimizer_state(own, 0)
-        assert all(state == {"step": 0} for state in own.state.values()) and own.state
+        optimizer_of_the_program = OptimizerOfTheProgram(
+            network().parameters(), {}
+        )  # without a learning rate
+        hvd.broadcast_optimizer_state(optimizer_of_the_program, 0)
+        assert (
+            all(state == {"step": 0} for state in optimizer_of_the_program.state.values())
+            and optimizer_of_the_program.state
+        )
         table = nn.Embedding(5, 2, sparse=True)
         values = table.weight.detach().clone()
         sparse = torch.optim.SparseAdam(table.parameters())
-        hvd.broadcast_optimizer_state(sparse, 0)  # it cannot step with zeros, so it gets no state
+        hvd.broadcast_optimizer_state(sparse, 0)  # gets no state
         assert torch.equal(table.weight, values)
         assert not sparse.state_dict()["state"]
-        table(torch.tensor([1])).sum().backward()  # would be dense after a gradient of zeros
+        table(torch.tensor([1])).sum().backward()  # a gradient of zeros would make its state dense
         sparse.step()
 
     def check_state_that_cannot_be_sent(self) -> None:
-        """A state that one rank cannot send or load is an error on all ranks."""
+        """If one rank cannot send or load a state, all ranks get an error."""
         optimizer = torch.optim.SGD(network().parameters(), lr=0.1)
         optimizer.param_groups[0]["odd"] = threading.Lock()
         text = self.expect_error("cannot be sent", hvd.broadcast_optimizer_state, optimizer, 0)
@@ -239,25 +246,27 @@ class StateChecks:
         )
         assert "different number of parameter groups" in text, text
 
-        class UnpicklingFails:
+        class FailingToUnpickle:
             def __reduce__(self) -> Any:
                 return (int, ("0" if hvd.rank() else "not a number",))
 
         optimizer = torch.optim.SGD(network().parameters(), lr=0.1)
-        optimizer.param_groups[0]["odd"] = UnpicklingFails()
+        optimizer.param_groups[0]["odd"] = FailingToUnpickle()
         text = self.expect_error(
             "not all ranks could load", hvd.broadcast_optimizer_state, optimizer, 0
         )
         assert "invalid literal" in text, text
 
     def check_failures_are_known_to_all_ranks_that_have_not_joined(self) -> None:
-        last = self.size - 1
-        error_text = "broken" if self.rank == last else ""
+        last_rank = self.size - 1
+        error_text = "broken" if self.rank == last_rank else ""
         assert gather_error_texts("", "well", hvd.global_process_set) == {}
-        assert gather_error_texts(error_text, "broken", hvd.global_process_set) == {last: "broken"}
+        assert gather_error_texts(error_text, "broken", hvd.global_process_set) == {
+            last_rank: "broken"
+        }
         if self.size > 1 and self.rank > 0:
             assert gather_error_texts(error_text, "joined", hvd.global_process_set) == {
-                last: "broken"
+                last_rank: "broken"
             }
         hvd.join()
 
@@ -289,12 +298,12 @@ class StateChecks:
                     parameter.grad = torch.ones_like(parameter)
                 optimizer.step()
         hvd.broadcast_optimizer_state(optimizer, root)
-        [saved, *others] = hvd.allgather_object(optimizer.state_dict()["state"])
-        for other in others:
-            for index, values in saved.items():
+        [first_state, *other_states] = hvd.allgather_object(optimizer.state_dict()["state"])
+        for other_state in other_states:
+            for index, values in first_state.items():
                 for key, value in values.items():
-                    assert other[index][key].dtype == value.dtype, key
-                    assert torch.equal(other[index][key], value), key
+                    assert other_state[index][key].dtype == value.dtype, key
+                    assert torch.equal(other_state[index][key], value), key
         value_before = optimizer.state_dict()["state"][0]["mu_product"].clone()
         state = hvd.elastic.TorchState(optimizer=optimizer)
         optimizer.step()
@@ -310,8 +319,8 @@ class StateChecks:
         assert first_group["lr"] is second_group["lr"] and float(first_group["lr"]) == 0.25
 
     def check_optimizers_that_load_in_their_own_way(self) -> None:
-        """Two classes wrap another optimizer and share its param_groups. The third one loads in
-        place."""
+        """Programs have optimizer classes with a load_state_dict() of their own. Here, two classes
+        wrap another optimizer and share its param_groups; the third one loads a state in place."""
 
         class SharingWrapper(torch.optim.Optimizer):  # as sharpness-aware minimization does
             def __init__(self, parameters: Any) -> None:
@@ -336,20 +345,22 @@ class StateChecks:
             def load_state_dict(self, state_dict: Any) -> None:
                 self.within.load_state_dict(state_dict)
 
-        class LoadsInPlace(torch.optim.SGD):
+        class InPlaceLoadingOptimizer(torch.optim.SGD):
             def load_state_dict(self, state_dict: Any) -> None:
                 self.param_groups[0]["lr"] = state_dict["param_groups"][0]["lr"]
                 for index, parameter in enumerate(self.param_groups[0]["params"]):
                     self.state[parameter] = state_dict["state"][index]
 
-        other = StateWithOtherEntries(network().parameters(), lr=1.0 - hvd.rank() / 10)
-        hvd.broadcast_optimizer_state(other, 0)
-        assert other.param_groups[0]["lr"] == 1.0
+        other_optimizer = OptimizerWithOtherEntries(
+            network().parameters(), lr=1.0 - hvd.rank() / 10
+        )
+        hvd.broadcast_optimizer_state(other_optimizer, 0)
+        assert other_optimizer.param_groups[0]["lr"] == 1.0
 
         makers: list[Callable[[Any], Any]] = [
             SharingWrapper,
             ForwardingWrapper,
-            lambda p: LoadsInPlace(p, lr=1.0 - hvd.rank() / 10),
+            lambda p: InPlaceLoadingOptimizer(p, lr=1.0 - hvd.rank() / 10),
         ]
         for make_optimizer in makers:
             model = network()
@@ -364,8 +375,9 @@ class StateChecks:
             assert all(optimizer.state[p]["seen"] == 3 for p in model.parameters())
 
     def check_a_scheduler_sees_the_options_that_were_sent(self) -> None:
-        """A scheduler was made for the wrapped optimizer, so it reads only the options of this
-        optimizer. Only the root has loaded a checkpoint."""
+        """A scheduler that was made for the wrapped optimizer reads the options of this optimizer.
+        It must see the options that the root has sent, also after the root has loaded a
+        checkpoint."""
         model = network()
         wrapped_optimizer = torch.optim.Adam(model.parameters(), lr=1.0 if self.rank else 0.8)
         scheduler = torch.optim.lr_scheduler.StepLR(wrapped_optimizer, 1, gamma=0.5)

@@ -30,8 +30,8 @@ from farandole.torch.tensors import view_of
 ALLREDUCE = "average=None name=None {}op=None prescale_factor=1.0 postscale_factor=1.0 process_set="
 REDUCESCATTER = "name=None {}op=Average process_set= prescale_factor=1.0 postscale_factor=1.0"
 NAME_AND_GROUP = "name=None process_set="
-# Functions, and their arguments with defaults; `process_set=` stands for the world. Our functions
-# may have more arguments at the end.
+# Functions of Horovod, with their arguments and defaults; the default `process_set=` is the world.
+# Our functions may have more arguments at the end.
 SIGNATURES = {
     "init": "comm=None process_sets=None",
     "shutdown is_initialized stop_timeline rank size local_rank local_size cross_rank": "",
@@ -95,7 +95,7 @@ def living_threads() -> int:
     """Count the threads of this process. A thread that was joined may still be ending."""
     count = 0
     for task in Path("/proc/self/task").iterdir():
-        with suppress(OSError):  # it has ended meanwhile
+        with suppress(OSError):  # the thread has ended meanwhile
             flags = int((task / "stat").read_text().rpartition(")")[2].split()[6])
             count += not flags & PF_EXITING
     return count
@@ -131,7 +131,7 @@ class TorchSurface(Suite):
     def check_queries(self) -> None:
         """Scripts choose their calls by these answers."""
         assert hvd.gloo_built() and hvd.mpi_built() and hvd.gloo_enabled()
-        assert hvd.mpi_enabled()  # otherwise scripts do not use Adasum
+        assert hvd.mpi_enabled()  # scripts use Adasum only if this is true
         assert hvd.mpi_threads_supported() is True
         assert hvd.nccl_built() == 0 and isinstance(hvd.nccl_built(), int)
         for query in (hvd.ccl_built, hvd.ddl_built, hvd.cuda_built, hvd.rocm_built):
@@ -147,7 +147,7 @@ class TorchSurface(Suite):
             assert hvd.synchronize(root).tolist() == [0.0, 0.0]
             assert hvd.synchronize(total).tolist() == [self.size] * 2
             assert len(gathered) == self.size
-        if self.size > 1:  # no other call uses the name, so only the name pairs the calls
+        if self.size > 1:  # only this name pairs the calls of the ranks
 
             def call_differently() -> None:
                 if self.rank == 0:
@@ -176,7 +176,8 @@ class TorchSurface(Suite):
         assert hvd.synchronize(-1) is None and hvd.synchronize(int(batch)) is None
 
     def check_numbers_of_handles(self) -> None:
-        """A script may keep only int(handle). The handle then lives until its result is taken."""
+        """A script may keep only the number int(handle). The handle itself then lives until its
+        result is taken."""
         numbers = [
             int(hvd.allreduce_async(torch.full((3,), float(i)), name=f"n.{i}", op=hvd.Sum))
             for i in range(4)
@@ -203,8 +204,8 @@ class TorchSurface(Suite):
         assert not _handles_by_number
 
     def check_one_handle_in_several_threads(self) -> None:
-        """Each thread gets the result, or None if another thread has taken the result. Afterwards,
-        the name is free."""
+        """Several threads wait for one handle. One gets the result, and the others get it, too, or
+        None. Afterwards, the name is free."""
         with ThreadPoolExecutor(4) as pool:
             for step in range(100):
                 tensor = torch.full((2,), float(self.rank))
@@ -220,14 +221,15 @@ class TorchSurface(Suite):
                 assert tensor.tolist() == [sum(range(self.size))] * 2, (step, tensor)
 
     def check_an_interrupted_wait_in_place(self) -> None:
-        """The call continues, and the next wait returns its result."""
+        """A signal handler interrupts the wait. The call goes on, and the next wait returns its
+        result."""
 
         def interrupt(*_: object) -> None:
             raise InterruptedError
 
         tensor = torch.ones(3)
         if self.rank > 0:
-            hvd.barrier()  # until rank 0 was interrupted
+            hvd.barrier()  # wait until rank 0 was interrupted
         handle = hvd.allreduce_async_(tensor, name="interrupted", op=hvd.Sum)
         if self.rank == 0 and self.size > 1:
             former_handler = signal.signal(signal.SIGALRM, interrupt)
@@ -244,9 +246,10 @@ class TorchSurface(Suite):
         assert tensor.tolist() == [self.size] * 3, tensor
 
     def check_a_call_is_collected_twice(self) -> None:
-        """This happens if a signal handler raises between the two steps of synchronize()."""
+        """If a signal handler raises an exception between the two steps of synchronize(), the
+        program calls it again, so the call is collected twice."""
         engine, tensor = lifecycle.engine(), torch.ones(2)
-        for root_rank in (0, self.size):  # the second one fails
+        for root_rank in (0, self.size):  # with this root rank, the call fails
             call = core.broadcast("collected twice", 0, view_of(tensor, tensor, tensor), root_rank)
             engine.submit(call, False)
             for take in (engine.collect, engine.collect, engine.check_call_outcome):
@@ -285,9 +288,9 @@ class TorchSurface(Suite):
             actual = hvd.sparse_allreduce_async(sparse, f"sparse.{op}", op)()
             assert torch.equal(actual.to_dense(), torch.ones(3) * (self.size if op else 1))
         for op in (hvd.Average, hvd.Sum, hvd.Adasum):
-            assert torch.equal(self.trained(int(op)), self.trained(op)), op
+            assert torch.equal(self.trained_weight(int(op)), self.trained_weight(op)), op
 
-    def trained(self, op: int) -> torch.Tensor:
+    def trained_weight(self, op: int) -> torch.Tensor:
         torch.manual_seed(3)
         layer = torch.nn.Linear(3, 2)
         optimizer = torch.optim.Adam(layer.parameters(), lr=0.1)
@@ -306,22 +309,24 @@ class TorchSurface(Suite):
         dtypes = (torch.float32, torch.float64, torch.float16, torch.int64)
         for compression, dtype in itertools.product(compressions, dtypes):
             tensor = torch.full((2 * self.size, 3), self.rank + 1).to(dtype)
-            summed = torch.full((2 * self.size, 3), total).to(dtype)
+            expected = torch.full((2 * self.size, 3), total).to(dtype)
             options = {"compression": compression, "op": hvd.Sum}
-            for found in (
+            for result in (
                 hvd.allreduce(tensor, **options),
                 hvd.reducescatter(tensor, **options),
                 *hvd.grouped_allreduce([tensor] * 2, **options),
                 *hvd.grouped_reducescatter([tensor] * 2, **options),
             ):
-                assert found.dtype == dtype
-                assert torch.equal(found, summed[: len(found)])
+                assert result.dtype == dtype
+                assert torch.equal(result, expected[: len(result)])
 
     def check_compressed_tensors_are_sent(self) -> None:
-        third = torch.tensor([1 / 3])
+        one_third = torch.tensor([1 / 3])
         for name, dtype in (("fp16", torch.float16), ("bf16", torch.bfloat16)):
-            found = hvd.allreduce(third, compression=getattr(hvd.Compression, name), op=hvd.Max)
-            assert torch.equal(found, third.to(dtype).float()), name
+            result = hvd.allreduce(
+                one_third, compression=getattr(hvd.Compression, name), op=hvd.Max
+            )
+            assert torch.equal(result, one_third.to(dtype).float()), name
 
     def check_a_compressor_of_the_program(self) -> None:
         class DoublingCompressor(hvd.Compressor):
@@ -334,8 +339,8 @@ class TorchSurface(Suite):
                 return tensor / ctx + 1
 
         for compression in (DoublingCompressor, DoublingCompressor()):
-            found = hvd.allreduce(torch.ones(3), None, "twice", compression, hvd.Sum)
-            assert torch.equal(found, torch.full((3,), self.size + 1.0))
+            result = hvd.allreduce(torch.ones(3), None, "twice", compression, hvd.Sum)
+            assert torch.equal(result, torch.full((3,), self.size + 1.0))
 
     def check_gradients_through_compression(self) -> None:
         tensor = torch.ones(3, requires_grad=True)
@@ -370,18 +375,18 @@ class TorchSurface(Suite):
             torch.empty(2, 0), torch.empty(0), (4, 5), check_invariants=True
         )
         assert hvd.sparse_allreduce_async(empty, "empty", hvd.Sum)().indices().shape == (2, 0)
-        own = empty
+        own_tensor = empty
         if self.rank == 0:
-            own = torch.eye(5)[:4].to_sparse()
-        found = hvd.sparse_allreduce_async(own, name=None, op=hvd.Sum)()
-        assert torch.equal(found.to_dense(), torch.eye(5)[:4])
+            own_tensor = torch.eye(5)[:4].to_sparse()
+        result = hvd.sparse_allreduce_async(own_tensor, name=None, op=hvd.Sum)()
+        assert torch.equal(result.to_dense(), torch.eye(5)[:4])
 
     def check_sparse_of_different_sizes(self) -> None:
         if self.size == 1:
             return
-        for other in (0, self.size - 1):
-            own = torch.ones(2, 3 + (self.rank == other)).to_sparse()
-            finish = hvd.sparse_allreduce_async(own, "sizes", hvd.Sum)
+        for different_rank in (0, self.size - 1):
+            own_tensor = torch.ones(2, 3 + (self.rank == different_rank)).to_sparse()
+            finish = hvd.sparse_allreduce_async(own_tensor, "sizes", hvd.Sum)
             text = self.expect_error("`sizes`", finish)
             assert "[2, 4]" in text and "[2, 3]" in text, text
         self.expect_sum_works()
@@ -415,11 +420,11 @@ class TorchSurface(Suite):
         self.init()
 
     def check_memory_stays_shared_from_job_to_job(self) -> None:
-        """Memory that was allocated in one job needs no copy in later ones."""
+        """Memory that the engine has allocated in one job is shared memory in later jobs, too."""
         memory = torch.from_dlpack(lifecycle.engine().allocate(400_000)).view(torch.float32)
         for cycle in range(5):
-            shared = lifecycle.engine().is_shared(memory.data_ptr(), memory.nbytes)
-            assert shared, cycle
+            is_shared = lifecycle.engine().is_shared(memory.data_ptr(), memory.nbytes)
+            assert is_shared, cycle
             fresh = torch.from_dlpack(lifecycle.engine().allocate(400_000))
             distance = abs(fresh.data_ptr() - memory.data_ptr())
             assert distance >= memory.nbytes, "memory in use was allocated again"
@@ -456,7 +461,8 @@ class TorchSurface(Suite):
         self.init()
 
     def check_a_name_in_use_is_rejected_in_every_asynchronous_call(self) -> None:
-        """Scripts provoke this error. The accepted call may still be in flight at shutdown()."""
+        """Scripts provoke this error on purpose. The first call with the name may still be in
+        flight at shutdown()."""
         if self.size == 1:
             return
 

@@ -20,7 +20,8 @@ import farandole.torch as hvd
 
 
 class DoublingCompressor(hvd.Compressor):
-    """A user's compressor. It sends twice the values, and records the shapes of the tensors."""
+    """A compressor of a program, which sends twice the values, and records the shapes of the
+    tensors."""
 
     shapes: ClassVar[set[tuple[int, ...]]] = set()
 
@@ -47,17 +48,18 @@ class EmbeddingModel(nn.Module):
         self.sometimes = nn.Embedding(5, 3, sparse=True).double()
         self.dense = nn.Linear(3, 2).double()
 
-    def loss(self, rank: int, step: int, used: bool) -> torch.Tensor:
+    def loss(self, rank: int, step: int, uses_second_table: bool) -> torch.Tensor:
         words = torch.tensor([(3 * rank + step) % 20, (7 * rank + 2 * step) % 20, 1])
-        rows = self.always(words) + (self.sometimes(words % 5) if used else 0)
+        rows = self.always(words) + (self.sometimes(words % 5) if uses_second_table else 0)
         return self.dense(rows).square().mean()
 
 
 class TrainingChecks(OptimizerFixture):
     def compare(self, tolerance: float = 1e-9, **options: Any) -> None:
-        """Compare with one process. Momentum makes an error in one step visible in the next.
+        """Compare with one process. With momentum, a mistake in one step is also visible in the
+        next one.
 
-        `groups` may be a function of the model.
+        The option `groups` may be a function that takes the model.
         """
         model, reference = network(), network()
         if callable(options.get("groups")):
@@ -101,7 +103,7 @@ class TrainingChecks(OptimizerFixture):
         assert [warning.category for warning in caught] == [DeprecationWarning]
 
     def check_a_group_is_one_bucket(self) -> None:
-        """A parameter in no group is in a bucket of its own."""
+        """A group becomes one bucket. A parameter in no group gets a bucket of its own."""
         if self.size == 1:
             return
         model = network()
@@ -114,12 +116,12 @@ class TrainingChecks(OptimizerFixture):
         )
         self.train(model, optimizer, range(1))
 
-        def memory(parameter: torch.Tensor) -> int:
+        def address_of(parameter: torch.Tensor) -> int:
             assert parameter.grad is not None
             return parameter.grad.untyped_storage().data_ptr()
 
-        assert len({memory(parameter) for parameter in first_group}) == 1
-        assert len({memory(parameter) for parameter in first_group + other_parameters}) == 3
+        assert len({address_of(parameter) for parameter in first_group}) == 1
+        assert len({address_of(parameter) for parameter in first_group + other_parameters}) == 3
 
     def check_attributes_that_programs_read(self) -> None:
         for op in (hvd.Average, hvd.Adasum):
@@ -174,7 +176,7 @@ class TrainingChecks(OptimizerFixture):
     def compare_with_batches_per_step(
         self, model: nn.Module, steps: Sequence[Sequence[int]], options: dict[str, Any]
     ) -> None:
-        """Train with the batches `steps[i]` in step i, and compare with one process."""
+        """In step i, train with all the batches `steps[i]`. Compare with one process."""
         reference = network()
         optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), **options)
         reference_optimizer = torch.optim.SGD(reference.parameters(), lr=0.1)
@@ -184,17 +186,20 @@ class TrainingChecks(OptimizerFixture):
                 square_loss(model, self.rank, number).backward()
             optimizer.step()
 
-            def total(module: nn.Module, rank: int, _: int, batches: Any = batches) -> torch.Tensor:
+            def total_loss(
+                module: nn.Module, rank: int, _: int, batches: Any = batches
+            ) -> torch.Tensor:
                 return sum(
                     (square_loss(module, rank, number) for number in batches), torch.zeros(())
                 )
 
-            self.train_reference(reference, reference_optimizer, [0], total)
+            self.train_reference(reference, reference_optimizer, [0], total_loss)
         self.expect_same_everywhere(model)
         self.expect_equal(model, reference)
 
     def check_the_last_step_has_fewer_passes(self) -> None:
-        """The last step of an epoch may have fewer passes. The next step counts from 0 again."""
+        """The last step of an epoch may have fewer passes than declared. The next step counts its
+        passes from 0."""
         steps = [(0, 1, 2), (3, 4), (5, 6, 7), (8,)]
         self.compare_with_batches_per_step(network(), steps, {"backward_passes_per_step": 3})
 
@@ -232,17 +237,19 @@ class TrainingChecks(OptimizerFixture):
             optimizer.zero_grad()
             with optimizer.no_sync():
                 square_loss(model, self.rank, 2 * step).backward()
-                optimizer.zero_grad()  # nothing is in flight
+                optimizer.zero_grad()  # a pass within no_sync() starts no call
                 square_loss(model, self.rank, 2 * step).backward()
             if step != 2:
                 square_loss(model, self.rank, 2 * step + 1).backward()
             optimizer.step()
 
-            def both(module: nn.Module, rank: int, step_number: int) -> torch.Tensor:
-                second = square_loss(module, rank, 2 * step_number + 1) if step_number != 2 else 0
-                return square_loss(module, rank, 2 * step_number) + second
+            def both_losses(module: nn.Module, rank: int, step_number: int) -> torch.Tensor:
+                second_loss = (
+                    square_loss(module, rank, 2 * step_number + 1) if step_number != 2 else 0
+                )
+                return square_loss(module, rank, 2 * step_number) + second_loss
 
-            self.train_reference(reference, reference_optimizer, [step], both)
+            self.train_reference(reference, reference_optimizer, [step], both_losses)
         self.expect_same_everywhere(model)
         self.expect_equal(model, reference)
 
@@ -257,11 +264,13 @@ class TrainingChecks(OptimizerFixture):
             for step in range(6):
                 using_rank = (step - 1) % self.size if step > 0 else -1
                 optimizer.zero_grad()
-                model.loss(self.rank, step, used=self.rank == using_rank).backward()
+                model.loss(self.rank, step, uses_second_table=self.rank == using_rank).backward()
                 optimizer.step()
                 reference_optimizer.zero_grad()
                 for rank in range(self.size):
-                    (reference.loss(rank, step, used=rank == using_rank) / self.size).backward()
+                    (
+                        reference.loss(rank, step, uses_second_table=rank == using_rank) / self.size
+                    ).backward()
                 reference_optimizer.step()
                 for table in (model.always, model.sometimes) if step > 0 < self.size - 1 else ():
                     assert table.weight.grad is not None and table.weight.grad.is_sparse
@@ -285,36 +294,38 @@ class TrainingChecks(OptimizerFixture):
             )
             for step in range(3):  # the first step gives the gradients their memory
                 optimizer.zero_grad()
-                model.loss(self.rank, step, used=True).backward()
+                model.loss(self.rank, step, uses_second_table=True).backward()
                 change_gradients(model.always.weight)
                 optimizer.step()
                 reference_optimizer.zero_grad()
                 for rank in range(self.size):
-                    (reference.loss(rank, step, used=True) / self.size).backward()
+                    (reference.loss(rank, step, uses_second_table=True) / self.size).backward()
                 change_gradients(reference.always.weight)
                 reference_optimizer.step()
             self.expect_same_everywhere(model)
             self.expect_equal(model, reference)
 
     def check_a_frozen_table_keeps_its_values(self) -> None:
-        """The table's place in the bucket holds an old gradient, which must not be applied."""
+        """The table is frozen after a step. Its gradient of this step is still in the bucket, and
+        must not be applied again."""
         for as_dense in (False, True):
             model = EmbeddingModel()
             optimizer = hvd.DistributedOptimizer(
                 torch.optim.SGD(model.parameters(), lr=0.1), sparse_as_dense=as_dense
             )
-            model.loss(self.rank, 0, used=True).backward()
+            model.loss(self.rank, 0, uses_second_table=True).backward()
             optimizer.step()
             table = model.always.weight.requires_grad_(False)
             table_before = table.detach().clone()
             for step in range(1, 4):
                 optimizer.zero_grad()
-                model.loss(self.rank, step, used=True).backward()
+                model.loss(self.rank, step, uses_second_table=True).backward()
                 optimizer.step()
             assert table.grad is None and torch.equal(table, table_before)
 
     def check_an_optimizer_for_sparse_gradients_only(self) -> None:
-        """SparseAdam rejects dense gradients. Gradients are set to None, or to zeros in place."""
+        """SparseAdam rejects dense gradients, so the optimizer must never give it any, whether
+        zero_grad() sets gradients to None or to zeros."""
 
         def make_optimizers(model: EmbeddingModel) -> list[torch.optim.Optimizer]:
             tables = [*model.always.parameters()]
@@ -345,33 +356,33 @@ class TrainingChecks(OptimizerFixture):
         for optimizer in optimizers:
             optimizer.zero_grad(set_to_none)
         for rank in ranks:
-            (model.loss(rank, step, used=False) / len(ranks)).backward()
+            (model.loss(rank, step, uses_second_table=False) / len(ranks)).backward()
         for optimizer in optimizers:
             optimizer.step()
 
     def expect_deltas(
         self, combine: Callable[[torch.Tensor], torch.Tensor], **options: Any
     ) -> None:
-        """Expect each step to change parameters by combine(delta), where `delta` is the change that
-        this rank would make alone."""
+        """Check that each step changes the parameters by combine(delta), where `delta` is the
+        change that this rank would make alone."""
         passes = options.get("backward_passes_per_step", 1)
-        model, local = network(), network()
+        model, local_model = network(), network()
         optimizer = hvd.DistributedOptimizer(
             torch.optim.Adam(model.parameters(), lr=0.01), op=hvd.Adasum, **options
         )
-        local_optimizer = torch.optim.Adam(local.parameters(), lr=0.01)
+        local_optimizer = torch.optim.Adam(local_model.parameters(), lr=0.01)
         for step in range(3):
-            start = copy.deepcopy(model.state_dict())
-            local.load_state_dict(start)
-            for module, module_optimizer in ((model, optimizer), (local, local_optimizer)):
+            start_state = copy.deepcopy(model.state_dict())
+            local_model.load_state_dict(start_state)
+            for module, module_optimizer in ((model, optimizer), (local_model, local_optimizer)):
                 module_optimizer.zero_grad()
                 for number in range(passes):
                     square_loss(module, self.rank, 2 * step + number).backward()
-            optimizer.synchronize()  # has nothing to do
+            optimizer.synchronize()  # has no effect with Adasum
             optimizer.step()
             local_optimizer.step()
-            for name, parameter in local.named_parameters():
-                expected = start[name] + combine(parameter.detach() - start[name])
+            for name, parameter in local_model.named_parameters():
+                expected = start_state[name] + combine(parameter.detach() - start_state[name])
                 actual = model.get_parameter(name)
                 torch.testing.assert_close(actual, expected, rtol=0, atol=5e-5)
         self.expect_same_everywhere(model)
@@ -385,24 +396,24 @@ class TrainingChecks(OptimizerFixture):
         self.expect_deltas(adasum, compression=hvd.Compression.fp16)
 
     def check_adasum_of_frozen_parameters_with_a_gradient(self) -> None:
-        """The momentum of frozen parameters differs by rank, and would still change them. The last
-        rank has no gradient for the frozen parameter."""
+        """A frozen parameter with a gradient still changes by its momentum, which differs by rank,
+        so the changes must be combined. The last rank has no gradient for it."""
         model = network()
         optimizer = hvd.DistributedOptimizer(
             torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9), op=hvd.Adasum
         )
         for step in range(4):
-            first = next(model.parameters()).requires_grad_(step < 2)
+            first_parameter = next(model.parameters()).requires_grad_(step < 2)
             optimizer.zero_grad(set_to_none=False)
             if step >= 2 and self.rank == self.size - 1:
-                first.grad = None
+                first_parameter.grad = None
             square_loss(model, self.rank, step).backward()
             optimizer.step()
             self.expect_same_everywhere(model)
 
     def check_adasum_with_a_grad_scaler_skips_the_same_steps_on_all_ranks(self) -> None:
         """One rank's overflow skips a step on all ranks, with and without unscale_()."""
-        overflows = {2: 0, 4: self.size - 1}  # step: rank
+        overflows = {2: 0, 4: self.size - 1}  # step: the rank whose loss overflows
         for unscales, scales_loss in ((False, True), (True, True), (False, False)):
             torch.manual_seed(5)
             model = nn.Linear(3, 2)
@@ -412,7 +423,7 @@ class TrainingChecks(OptimizerFixture):
             scaler = torch.amp.GradScaler("cpu", init_scale=16.0, enabled=scales_loss)
             for step in range(7):
                 if not scales_loss and step in overflows:
-                    continue  # with a scaler, an overflow must have the same effect
+                    continue  # the scaler must skip this step, too
                 optimizer.zero_grad()
                 loss = model(torch.full((4, 3), 1.0 + self.rank + step % 2)).square().mean()
                 if scales_loss and overflows.get(step) == self.rank:
@@ -458,7 +469,8 @@ class TrainingChecks(OptimizerFixture):
             optimizer.zero_grad()
 
     def check_fresh_state_of_a_distributed_optimizer(self) -> None:
-        """Parameters and gradients do not change; trained ones get state."""
+        """A broadcast makes the state of an optimizer that has none. It changes no parameter and no
+        gradient, and only trained parameters get a state."""
         model = network()
         model_before = copy.deepcopy(model)
         model[0].weight.requires_grad_(False)

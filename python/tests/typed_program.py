@@ -1,4 +1,5 @@
-"""A user's program, with the types that its calls return. mypy checks it, but no test runs it.
+"""A user's program that declares the types that its calls must return. mypy checks it, but no test
+runs it.
 
 test_types.py checks it twice: as it is, and with Horovod's import.
 """

@@ -1,5 +1,5 @@
-"""One worker of a test job. It runs the suites, each given as `module:Class`, one after another. It
-runs the checks of a suite in alphabetical order.
+"""One worker of a test job. Its arguments are suites, each given as `module:Class`. It runs them
+one after another, and the checks of a suite in alphabetical order.
 
 All workers run all checks. If one check fails, its worker ends, and so does the job.
 """
@@ -13,8 +13,8 @@ import time
 
 from farandole import lifecycle
 
-# The limit for one check. If a check takes longer, each worker prints its stack and ends. The limit
-# is below that of job.run_checks().
+# If a check takes longer than this, each worker prints its stack and ends. The limit is below the
+# one of job.run_checks(), which would only kill the job.
 CHECK_TIMEOUT_SECONDS = 250
 
 
@@ -24,7 +24,7 @@ def run_suite(suite: str) -> None:
     checks = getattr(importlib.import_module(module), name)()
     for attribute in dir(checks):
         if attribute.startswith("check_"):
-            faulthandler.dump_traceback_later(CHECK_TIMEOUT_SECONDS, exit=True)  # begins again
+            faulthandler.dump_traceback_later(CHECK_TIMEOUT_SECONDS, exit=True)  # anew
             begin = time.monotonic()
             getattr(checks, attribute)()
             print(f"{attribute} {time.monotonic() - begin:.2f} s", flush=True)

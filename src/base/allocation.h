@@ -12,8 +12,8 @@ namespace farandole {
 // Returns what `call` returns (a Status or a Result), or kStop if an allocation failed in it.
 // `error_prefix` returns the beginning of the error text, such as "rank 3 cannot join the job"; it
 // is called only after a failed allocation.
-template <class What, class Call>
-auto catch_bad_alloc(What error_prefix, Call call) -> decltype(call()) {
+template <class ErrorPrefix, class Call>
+auto catch_bad_alloc(ErrorPrefix error_prefix, Call call) -> decltype(call()) {
   try {
     return call();
   } catch (const std::bad_alloc&) {

@@ -23,7 +23,7 @@ class SystemClock final : public Clock {
 class SimulatedClock final : public Clock {
  public:
   TimePoint now() const override { return TimePoint(Duration(elapsed_.load())); }
-  void advance(Duration by) { elapsed_ += by.count(); }
+  void advance(Duration time) { elapsed_ += time.count(); }
 
  private:
   std::atomic<Duration::rep> elapsed_{0};

@@ -9,11 +9,11 @@ using namespace std::chrono_literals;
 
 TEST(SystemClock, never_goes_back) {
   const SystemClock clock;
-  TimePoint last = clock.now();
+  TimePoint last_time = clock.now();
   for (int i = 0; i < 1000; ++i) {
     const TimePoint now = clock.now();
-    ASSERT_GE(now, last);
-    last = now;
+    ASSERT_GE(now, last_time);
+    last_time = now;
   }
 }
 

@@ -17,8 +17,8 @@ namespace farandole {
 namespace {
 
 // Enough for far more hardware threads than any host has.
-constexpr std::size_t kSetsMax = 64;
-constexpr int kNumbersMax = static_cast<int>(kSetsMax * CPU_SETSIZE);
+constexpr std::size_t kCpuSetsMax = 64;
+constexpr int kHardwareThreadsMax = static_cast<int>(kCpuSetsMax * CPU_SETSIZE);
 
 std::optional<std::string> read_text(const char* path) {
   std::ifstream file(path);
@@ -29,8 +29,9 @@ std::optional<std::string> read_text(const char* path) {
 }  // namespace
 
 std::vector<int> usable_hardware_threads(pid_t process) {
-  // The kernel rejects a mask that is too small for the numbers of all its hardware threads.
-  for (std::size_t sets = 1; sets <= kSetsMax; sets *= 2) {
+  // The kernel rejects a mask that is too small for all its hardware threads, so try larger and
+  // larger masks.
+  for (std::size_t sets = 1; sets <= kCpuSetsMax; sets *= 2) {
     std::vector<cpu_set_t> mask(sets);
     const std::size_t bytes = sets * sizeof(cpu_set_t);
     if (::sched_getaffinity(process, bytes, mask.data()) != 0) {
@@ -54,9 +55,9 @@ std::optional<int> core_quota() {
 }
 
 int usable_cores() {
-  const auto in_affinity = static_cast<int>(usable_hardware_threads().size());
-  const int cores =
-      in_affinity > 0 ? in_affinity : static_cast<int>(std::thread::hardware_concurrency());
+  const auto threads_in_affinity = static_cast<int>(usable_hardware_threads().size());
+  const int cores = threads_in_affinity > 0 ? threads_in_affinity
+                                            : static_cast<int>(std::thread::hardware_concurrency());
   return std::max(1, std::min(cores, core_quota().value_or(cores)));
 }
 
@@ -87,9 +88,9 @@ std::vector<int> numbers_in_list(std::string_view text) {
   for (std::string item; std::getline(items, item, ',');) {
     int first = 0;
     int last = 0;
-    const int found = std::sscanf(item.c_str(), "%d-%d", &first, &last);
-    if (found == 1) last = first;
-    if (found < 1 || first < 0 || last >= kNumbersMax) continue;
+    const int fields_read = std::sscanf(item.c_str(), "%d-%d", &first, &last);
+    if (fields_read == 1) last = first;
+    if (fields_read < 1 || first < 0 || last >= kHardwareThreadsMax) continue;
     for (int number = first; number <= last; ++number) numbers.insert(number);
   }
   return {numbers.begin(), numbers.end()};

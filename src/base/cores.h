@@ -1,6 +1,6 @@
-// Which cores a process may use. The launcher uses it to choose how many threads a worker gets, and
-// to bind workers to cores; an engine uses it to choose whether it spins or sleeps while it waits.
-// A *hardware thread* is what Linux calls a CPU: a core has one, or several if it has
+// Which cores a process may use. The launcher needs this to choose how many threads a worker gets,
+// and to bind workers to cores. An engine needs it to choose whether to spin or to sleep while it
+// waits. A *hardware thread* is what Linux calls a CPU: a core has one, or several if it has
 // hyper-threads.
 #pragma once
 
@@ -35,7 +35,7 @@ std::string list_text(std::span<const int> ascending);
 std::vector<int> numbers_in_list(std::string_view text);
 
 // The hardware threads of `process` as a list, if they differ from those of the process `launcher`.
-// Empty if they are the same, because then the process is not bound, or if the process has ended.
+// Empty if they are the same (the process is not bound), or if the process has ended.
 std::string bound_hardware_threads(pid_t process, pid_t launcher);
 
 }  // namespace farandole

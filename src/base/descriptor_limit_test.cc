@@ -17,8 +17,8 @@ using ::testing::HasSubstr;
 // Restores the limit, because it belongs to the whole process.
 class DescriptorLimitTest : public ::testing::Test {
  protected:
-  void SetUp() override { ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before_), 0); }
-  void TearDown() override { ::setrlimit(RLIMIT_NOFILE, &before_); }
+  void SetUp() override { ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &original_limit_), 0); }
+  void TearDown() override { ::setrlimit(RLIMIT_NOFILE, &original_limit_); }
 
   static void limit_to(rlim_t number) {
     rlimit limit{};
@@ -27,18 +27,18 @@ class DescriptorLimitTest : public ::testing::Test {
     ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
   }
 
-  rlimit before_{};
+  rlimit original_limit_{};
 };
 
 TEST_F(DescriptorLimitTest, StatesTheNeededAndTheOpenNumber) {
   limit_to(32);
-  std::vector<Descriptor> taken;
+  std::vector<Descriptor> taken_descriptors;
   for (;;) {
-    Descriptor next(::open("/dev/null", O_RDONLY | O_CLOEXEC));
-    if (!next.valid()) break;
-    taken.push_back(std::move(next));
+    Descriptor next_descriptor(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+    if (!next_descriptor.valid()) break;
+    taken_descriptors.push_back(std::move(next_descriptor));
   }
-  for (int i = 0; i < 5; ++i) taken.pop_back();
+  for (int i = 0; i < 5; ++i) taken_descriptors.pop_back();
   EXPECT_TRUE(check_descriptors("rank 3", 5).ok());
   const Status status = check_descriptors("rank 3", 6);
   EXPECT_EQ(status.code(), StatusCode::kStop);
@@ -50,8 +50,8 @@ TEST_F(DescriptorLimitTest, StatesTheNeededAndTheOpenNumber) {
 }
 
 TEST_F(DescriptorLimitTest, DescriptorsMayBeOpenBeyondALoweredLimit) {
-  const Descriptor beyond(::fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 100));
-  ASSERT_TRUE(beyond.valid());
+  const Descriptor descriptor_above_the_limit(::fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 100));
+  ASSERT_TRUE(descriptor_above_the_limit.valid());
   limit_to(64);
   EXPECT_TRUE(check_descriptors("rank 0", 8).ok());
   EXPECT_THAT(check_descriptors("rank 0", 64).message(), HasSubstr("a limit of 64"));

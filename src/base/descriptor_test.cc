@@ -28,23 +28,23 @@ TEST(Descriptor, is_closed_by_the_destructor) {
 TEST(Descriptor, move_assignment_closes_the_previous_descriptor) {
   Descriptor first(open_null());
   Descriptor second(open_null());
-  const int kept = first.get();
-  const int dropped = second.get();
+  const int kept_number = first.get();
+  const int dropped_number = second.get();
   second = std::move(first);
-  EXPECT_EQ(second.get(), kept);
-  EXPECT_TRUE(is_open(kept));
-  EXPECT_FALSE(is_open(dropped));
+  EXPECT_EQ(second.get(), kept_number);
+  EXPECT_TRUE(is_open(kept_number));
+  EXPECT_FALSE(is_open(dropped_number));
 
   Descriptor third(std::move(second));
-  EXPECT_EQ(third.get(), kept);
-  EXPECT_TRUE(is_open(kept));
+  EXPECT_EQ(third.get(), kept_number);
+  EXPECT_TRUE(is_open(kept_number));
 }
 
 TEST(Descriptor, release_returns_the_number_without_closing_it) {
   Descriptor descriptor(open_null());
-  Descriptor owner(descriptor.release());
+  Descriptor new_owner(descriptor.release());
   EXPECT_FALSE(descriptor.valid());
-  EXPECT_TRUE(is_open(owner.get()));
+  EXPECT_TRUE(is_open(new_owner.get()));
 }
 
 TEST(Descriptor, reset_closes_once) {
@@ -57,15 +57,16 @@ TEST(Descriptor, reset_closes_once) {
 }
 
 TEST(Descriptor, CanBeMovedBeyondTheStandardDescriptors) {
-  const int kept = ::dup(STDIN_FILENO);
-  ASSERT_GT(kept, STDERR_FILENO);
+  const int kept_number = ::dup(STDIN_FILENO);
+  ASSERT_GT(kept_number, STDERR_FILENO);
   ::close(STDIN_FILENO);
-  const auto moved = Descriptor::above_standard_streams(::open("/dev/null", O_RDONLY | O_CLOEXEC));
-  EXPECT_GT(moved.get(), STDERR_FILENO);
-  EXPECT_EQ(::fcntl(moved.get(), F_GETFD), FD_CLOEXEC);
+  const auto moved_descriptor =
+      Descriptor::above_standard_streams(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  EXPECT_GT(moved_descriptor.get(), STDERR_FILENO);
+  EXPECT_EQ(::fcntl(moved_descriptor.get(), F_GETFD), FD_CLOEXEC);
   EXPECT_LT(::fcntl(STDIN_FILENO, F_GETFD), 0);
-  ASSERT_EQ(::dup2(kept, STDIN_FILENO), STDIN_FILENO);
-  ::close(kept);
+  ASSERT_EQ(::dup2(kept_number, STDIN_FILENO), STDIN_FILENO);
+  ::close(kept_number);
   EXPECT_FALSE(Descriptor::above_standard_streams(-1).valid());
 }
 

@@ -22,15 +22,16 @@ std::uint64_t digest(const std::string& text) {
 }
 
 TEST(Digest, DependsOnEveryByteAndOnTheOrder) {
-  std::set<std::uint64_t> seen = {digest(""), digest(std::string(1, 0)), digest(std::string(8, 0))};
+  std::set<std::uint64_t> known_digests = {digest(""), digest(std::string(1, 0)),
+                                           digest(std::string(8, 0))};
   std::string text = "a name of 25 bytes, or so";
-  seen.insert(digest(text));
+  known_digests.insert(digest(text));
   for (auto& letter : text) {
     letter ^= 1;
-    seen.insert(digest(text));
+    known_digests.insert(digest(text));
     letter ^= 1;
   }
-  EXPECT_EQ(seen.size(), text.size() + 4);
+  EXPECT_EQ(known_digests.size(), text.size() + 4);
 
   Digest ascending;
   ascending.add(1);
@@ -44,10 +45,10 @@ TEST(Digest, DependsOnEveryByteAndOnTheOrder) {
 // If one input bit changes, about half of the 64 output bits change.
 TEST(Digest, EveryInputBitChangesHalfOfTheOutputBits) {
   for (unsigned bit = 0; bit < 64; ++bit) {
-    int changed = 0;
+    int changed_bits = 0;
     for (std::uint64_t number = 1; number <= 1000; ++number)
-      changed += std::popcount(digest(number) ^ digest(number ^ (std::uint64_t{1} << bit)));
-    EXPECT_NEAR(changed, 32000, 1000) << bit;
+      changed_bits += std::popcount(digest(number) ^ digest(number ^ (std::uint64_t{1} << bit)));
+    EXPECT_NEAR(changed_bits, 32000, 1000) << bit;
   }
 }
 

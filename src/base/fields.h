@@ -35,7 +35,7 @@ struct FieldWriter {
 };
 
 struct FieldReader {
-  explicit FieldReader(std::span<const std::byte> from) : bytes(from) {}
+  explicit FieldReader(std::span<const std::byte> message) : bytes(message) {}
 
   void operator()(std::uint8_t& number) { number = bytes.get<std::uint8_t>(); }
   void operator()(std::uint32_t& number) { number = bytes.get<std::uint32_t>(); }

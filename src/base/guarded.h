@@ -18,20 +18,20 @@ namespace farandole {
 // without waking the other threads.
 class WaitQueue {
  public:
-  void notify_all() { changed_.notify_all(); }
+  void notify_all() { condition_.notify_all(); }
 
  private:
   template <class T>
   friend class Guarded;
 
-  // Does the same as changed_.wait(lock, ready), which must not be called: GCC 12 gave wait() a new
-  // symbol version, which the C++ library of RHEL 9 does not have (docs/decisions/0044).
+  // Does the same as condition_.wait(lock, ready), which must not be called: GCC 12 gave wait() a
+  // new symbol version, which the C++ library of RHEL 9 does not have (docs/decisions/0044).
   template <class Ready>
   void wait(std::unique_lock<std::mutex>& lock, Ready ready) {
-    while (!ready()) ::pthread_cond_wait(changed_.native_handle(), lock.mutex()->native_handle());
+    while (!ready()) ::pthread_cond_wait(condition_.native_handle(), lock.mutex()->native_handle());
   }
 
-  std::condition_variable changed_;
+  std::condition_variable condition_;
 };
 
 template <class T>
@@ -53,20 +53,20 @@ class Guarded {
     // Releases the lock while it waits. Returns true if `ready` held before the deadline.
     template <class Ready>
     bool wait_until(std::chrono::steady_clock::time_point deadline, Ready ready) {
-      return wait_at(owner_.changes_, deadline, ready);
+      return wait_at(owner_.default_queue_, deadline, ready);
     }
     template <class Ready>
     void wait(Ready ready) {
-      wait_at(owner_.changes_, ready);
+      wait_at(owner_.default_queue_, ready);
     }
-    // As above, but only notifications of `queue` end the wait.
+    // Like wait() and wait_until(), but only notifications of `queue` end the wait.
     template <class Ready>
     void wait_at(WaitQueue& queue, Ready ready) {
       queue.wait(lock_, [&] { return ready(owner_.value_); });
     }
     template <class Ready>
     bool wait_at(WaitQueue& queue, std::chrono::steady_clock::time_point deadline, Ready ready) {
-      return queue.changed_.wait_until(lock_, deadline, [&] { return ready(owner_.value_); });
+      return queue.condition_.wait_until(lock_, deadline, [&] { return ready(owner_.value_); });
     }
 
    private:
@@ -83,14 +83,14 @@ class Guarded {
   Lock lock() FARANDOLE_THREAD_SAFETY(acquire_capability(mutex_), no_thread_safety_analysis) {
     return Lock(*this);
   }
-  void notify_one() { changes_.changed_.notify_one(); }
-  void notify_all() { changes_.notify_all(); }
+  void notify_one() { default_queue_.condition_.notify_one(); }
+  void notify_all() { default_queue_.notify_all(); }
 
  private:
   struct FARANDOLE_THREAD_SAFETY(capability("mutex")) Mutex : std::mutex {};
 
   Mutex mutex_;
-  WaitQueue changes_;
+  WaitQueue default_queue_;
   T value_;
 };
 

@@ -85,12 +85,12 @@ std::string text_of(const Value& value) {
 }
 
 // The environment variable that sets a knob, and its text. `variable` is empty if none is set.
-struct Source {
+struct KnobSource {
   std::string_view variable;
   std::string_view text;
 };
 
-Source source_of(const KnobRow& row, const Environment& environment) {
+KnobSource source_of(const KnobRow& row, const Environment& environment) {
   const auto value = [&](std::string_view name) { return variable_text(environment, name); };
   if (const auto text = value(row.name); !text.empty()) return {row.name, text};
   if (is_one_of(in_lower_case(value(row.horovod_off_switch)), kTrueWords))
@@ -102,8 +102,8 @@ Source source_of(const KnobRow& row, const Environment& environment) {
 }  // namespace
 
 std::string_view variable_text(const Environment& environment, std::string_view name) {
-  const char* const found = name.empty() ? nullptr : environment(std::string(name).c_str());
-  return found == nullptr ? std::string_view() : found;
+  const char* const value = name.empty() ? nullptr : environment(std::string(name).c_str());
+  return value == nullptr ? std::string_view() : value;
 }
 
 std::map<std::string, std::string> Knobs::same_on_all_ranks() const {
@@ -138,7 +138,7 @@ bool is_set(const KnobRow& row, const Environment& environment) {
 
 Status read_knobs(Knobs& knobs, const Environment& environment) {
   for (const KnobRow& row : kKnobs) {
-    const Source source = source_of(row, environment);
+    const KnobSource source = source_of(row, environment);
     if (source.variable.empty()) continue;
     const Status status = set_knob(knobs, row, source.variable, source.text);
     if (!status.ok()) return Status::fix_call(status.message() + ". Correct it or unset it.");
@@ -150,10 +150,11 @@ std::string timeline_path_of(const Knobs& knobs) {
   return knobs.timeline_path == "DYNAMIC" ? std::string() : knobs.timeline_path;
 }
 
-std::chrono::seconds stall_warning_of(const Knobs& knobs) {
+std::chrono::seconds stall_warning_time(const Knobs& knobs) {
   if (knobs.stall_limit.count() == 0) return knobs.stall_warning;
-  const auto latest = std::max(knobs.stall_limit / 2, std::chrono::seconds(1));
-  return knobs.stall_warning.count() == 0 ? latest : std::min(knobs.stall_warning, latest);
+  const auto latest_warning = std::max(knobs.stall_limit / 2, std::chrono::seconds(1));
+  return knobs.stall_warning.count() == 0 ? latest_warning
+                                          : std::min(knobs.stall_warning, latest_warning);
 }
 
 Status set_knob(Knobs& knobs, const KnobRow& row, std::string_view shown_name,

@@ -25,7 +25,8 @@ const KnobRow& knob_named(std::string_view name);
 // Returns the value of a knob as a user would write it.
 std::string value_text(const KnobRow& row, const Knobs& knobs);
 
-// Returns the value of an environment variable, like getenv. An empty value counts as not set.
+// A function that returns the value of an environment variable, like getenv. An empty value counts
+// as not set.
 using Environment = std::function<const char*(const char*)>;
 // The value of a variable; empty if it is not set, or if `name` is empty.
 std::string_view variable_text(const Environment& environment, std::string_view name);
@@ -38,7 +39,7 @@ Status read_knobs(Knobs& knobs, const Environment& environment);
 // Returns the time after which the launcher warns about a stall; 0 for never. If there is a stall
 // limit, the warning must come before the ranks reach this limit, even if the user has switched
 // warnings off.
-std::chrono::seconds stall_warning_of(const Knobs& knobs);
+std::chrono::seconds stall_warning_time(const Knobs& knobs);
 // Returns the file of the timeline that starts with the job. Empty if none starts with the job.
 // With the path DYNAMIC, Horovod allows a later start_timeline(). Here this is always allowed, so
 // DYNAMIC counts as empty.

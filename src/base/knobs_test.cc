@@ -15,8 +15,8 @@ using Variables = std::map<std::string, std::string>;
 
 Environment environment_of(const Variables& variables) {
   return [&variables](const char* name) -> const char* {
-    const auto found = variables.find(name);
-    return found == variables.end() ? nullptr : found->second.c_str();
+    const auto variable = variables.find(name);
+    return variable == variables.end() ? nullptr : variable->second.c_str();
   };
 }
 
@@ -107,7 +107,7 @@ TEST(Knobs, a_stall_is_reported_before_the_ranks_reach_the_limit) {
     Knobs knobs;
     knobs.stall_warning = std::chrono::seconds(given);
     knobs.stall_limit = std::chrono::seconds(limit);
-    return stall_warning_of(knobs).count();
+    return stall_warning_time(knobs).count();
   };
   EXPECT_EQ(warning(10, 0), 10);
   EXPECT_EQ(warning(0, 0), 0);

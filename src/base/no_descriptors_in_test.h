@@ -14,21 +14,21 @@ namespace farandole {
 class NoFreeDescriptors {
  public:
   NoFreeDescriptors() {
-    CHECK(::getrlimit(RLIMIT_NOFILE, &before_) == 0, "a test needs to know its limit");
+    CHECK(::getrlimit(RLIMIT_NOFILE, &original_limit_) == 0, "a test needs to know its limit");
     const Descriptor lowest_free(::fcntl(0, F_DUPFD_CLOEXEC, 0));
     set(static_cast<rlim_t>(lowest_free.get()));
   }
-  ~NoFreeDescriptors() { set(before_.rlim_cur); }
+  ~NoFreeDescriptors() { set(original_limit_.rlim_cur); }
   NoFreeDescriptors(const NoFreeDescriptors&) = delete;
   NoFreeDescriptors& operator=(const NoFreeDescriptors&) = delete;
 
  private:
   void set(rlim_t limit) const {
-    const rlimit changed{limit, before_.rlim_max};
+    const rlimit changed{limit, original_limit_.rlim_max};
     CHECK(::setrlimit(RLIMIT_NOFILE, &changed) == 0, "a soft limit can be changed");
   }
 
-  rlimit before_{};
+  rlimit original_limit_{};
 };
 
 }  // namespace farandole

@@ -20,8 +20,8 @@ constexpr std::int64_t kWaitMaxMs = 3'600'000;
 
 int poll_timeout_ms(std::optional<TimePoint> deadline) {
   if (!deadline) return -1;
-  const auto left = *deadline - std::chrono::steady_clock::now();
-  const std::int64_t ms = std::chrono::ceil<std::chrono::milliseconds>(left).count();
+  const auto time_left = *deadline - std::chrono::steady_clock::now();
+  const std::int64_t ms = std::chrono::ceil<std::chrono::milliseconds>(time_left).count();
   return static_cast<int>(std::clamp<std::int64_t>(ms, 0, kWaitMaxMs));
 }
 
@@ -32,11 +32,11 @@ Result<Poller> Poller::create() {
   return Poller(std::move(epoll));
 }
 
-bool Poller::add(int descriptor, Interest what, std::uint64_t tag) {
-  epoll_event interest{};
-  interest.events = what == Interest::kReading ? EPOLLIN : EPOLLOUT;
-  interest.data.u64 = tag;
-  return ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, descriptor, &interest) == 0;
+bool Poller::add(int descriptor, Interest interest, std::uint64_t tag) {
+  epoll_event event{};
+  event.events = interest == Interest::kReading ? EPOLLIN : EPOLLOUT;
+  event.data.u64 = tag;
+  return ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, descriptor, &event) == 0;
 }
 
 void Poller::remove(int descriptor) {

@@ -25,7 +25,7 @@ class Poller {
   static Result<Poller> create();
 
   // Borrows the descriptor until remove(). Returns false if it cannot be watched.
-  bool add(int descriptor, Interest what, std::uint64_t tag);
+  bool add(int descriptor, Interest interest, std::uint64_t tag);
   void remove(int descriptor);
 
   // This descriptor can itself be polled: it is readable when a watched descriptor is ready.

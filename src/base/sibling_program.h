@@ -11,18 +11,18 @@
 namespace farandole {
 
 // Returns the path of our own executable, or sets `error`.
-inline std::filesystem::path own_program(std::error_code& error) {
+inline std::filesystem::path own_program_path(std::error_code& error) {
   return std::filesystem::read_symlink("/proc/self/exe", error);
 }
 
 // Returns the path of an executable file with this name. Empty if there is none.
 inline std::string find_sibling_program(const std::string& name) {
   std::error_code error;
-  const auto self = own_program(error);
-  const auto program = self.parent_path() / name;
-  const bool found = !error && std::filesystem::is_regular_file(program, error) &&
-                     ::access(program.c_str(), X_OK) == 0;
-  return found ? program.string() : "";
+  const auto own_path = own_program_path(error);
+  const auto program = own_path.parent_path() / name;
+  const bool is_executable = !error && std::filesystem::is_regular_file(program, error) &&
+                             ::access(program.c_str(), X_OK) == 0;
+  return is_executable ? program.string() : "";
 }
 
 }  // namespace farandole

@@ -34,11 +34,11 @@ bool operator==(const Signature& a, const Signature& b) {
     return std::tie(s.name, s.operation, s.dtype, s.device, s.reduce_op, s.root_rank, s.dimensions,
                     s.call_error);
   };
-  return fields(a) == fields(b) && same_bits(a.prescale, b.prescale) &&
-         same_bits(a.postscale, b.postscale);
+  return fields(a) == fields(b) && have_same_bits(a.prescale, b.prescale) &&
+         have_same_bits(a.postscale, b.postscale);
 }
 
-bool same_bits(double a, double b) { return bits_of(a) == bits_of(b); }
+bool have_same_bits(double a, double b) { return bits_of(a) == bits_of(b); }
 
 std::uint64_t digest_of(std::string_view name) {
   Digest digest;
@@ -122,14 +122,14 @@ std::string problem_of(const Signature& signature) {
 std::optional<std::int64_t> byte_count(DType dtype, std::span<const std::int64_t> shape) {
   constexpr std::int64_t kBytesMax = std::int64_t{1} << 62;
   auto bytes = static_cast<std::int64_t>(row_of(dtype).bytes);
-  bool empty = false;
+  bool is_empty = false;
   for (const std::int64_t dimension : shape) {
     if (dimension < 0) return std::nullopt;
-    empty |= dimension == 0;
+    is_empty |= dimension == 0;
     if (dimension > 1 && bytes >= kBytesMax / dimension) return std::nullopt;
     bytes *= std::max<std::int64_t>(dimension, 1);
   }
-  return empty ? 0 : bytes;
+  return is_empty ? 0 : bytes;
 }
 
 std::string shortened(const std::string& text, std::size_t bytes_max) {

@@ -46,7 +46,7 @@ struct Signature {
 };
 
 // Compares scales bit by bit, because any difference may change the result.
-bool same_bits(double a, double b);
+bool have_same_bits(double a, double b);
 
 // Digest of the whole signature, the same in all processes of a job. In a job with n signatures,
 // the probability that any two of them have the same digest is n² / 2^65.

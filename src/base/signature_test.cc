@@ -34,10 +34,10 @@ TEST(Signature, EveryFieldChangesTheDigest) {
       [](Signature& s) { s.dimensions = {3, 2}; },
   };
   for (const auto& change : changes) {
-    auto other = sample_signature();
-    change(other);
-    EXPECT_FALSE(other == sample_signature());
-    EXPECT_NE(digest_of(other), digest_of(sample_signature()));
+    auto other_signature = sample_signature();
+    change(other_signature);
+    EXPECT_FALSE(other_signature == sample_signature());
+    EXPECT_NE(digest_of(other_signature), digest_of(sample_signature()));
   }
   EXPECT_EQ(digest_of(sample_signature()), digest_of(sample_signature()));
 }
@@ -65,10 +65,10 @@ TEST(InternedSignature, HoldsTheDigestsAndTheSize) {
   EXPECT_EQ(interned.name_digest, digest_of(std::string_view("w")));
   EXPECT_EQ(interned.bytes, 24);
   EXPECT_EQ(interned.problem, "");
-  auto wrong = sample_signature();
-  wrong.dimensions = {-1};
-  EXPECT_EQ(InternedSignature(wrong).bytes, 0);
-  EXPECT_EQ(InternedSignature(wrong).problem, problem_of(wrong));
+  auto invalid_signature = sample_signature();
+  invalid_signature.dimensions = {-1};
+  EXPECT_EQ(InternedSignature(invalid_signature).bytes, 0);
+  EXPECT_EQ(InternedSignature(invalid_signature).problem, problem_of(invalid_signature));
 }
 
 TEST(Signature, AtItsLimitsIsValid) {
@@ -150,9 +150,9 @@ TEST(Shortened, CutsBetweenCharacters) {
   EXPECT_EQ(shortened("abcdef", 5), "ab…");
   EXPECT_EQ(shortened("aéééé", 7), "aé…");
   for (std::size_t bytes = 3; bytes < 12; ++bytes) {
-    const auto cut = shortened("éééééééé", bytes);
-    EXPECT_LE(cut.size(), bytes);
-    EXPECT_EQ((cut.size() - 3) % 2, 0U);
+    const auto short_text = shortened("éééééééé", bytes);
+    EXPECT_LE(short_text.size(), bytes);
+    EXPECT_EQ((short_text.size() - 3) % 2, 0U);
   }
 }
 

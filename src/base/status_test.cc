@@ -35,8 +35,8 @@ TEST(Result, holds_a_value) {
   ASSERT_TRUE(result.ok());
   EXPECT_TRUE(result.status().ok());
   EXPECT_EQ(**result, 4);
-  const std::unique_ptr<int> taken = std::move(result).value();
-  EXPECT_EQ(*taken, 4);
+  const std::unique_ptr<int> value = std::move(result).value();
+  EXPECT_EQ(*value, 4);
 }
 
 TEST(Result, holds_a_failure) {

@@ -20,11 +20,11 @@ constexpr std::int64_t kNoLimit = std::int64_t{1} << 60;
 // Returns "", then each parent folder, and then the folder itself. For "/a/b" it returns "", "/a"
 // and "/a/b".
 std::vector<std::string> folder_and_parents(std::string_view folder) {
-  std::vector<std::string> steps{""};
+  std::vector<std::string> folders{""};
   for (std::size_t at = 1; at < folder.size(); ++at)
-    if (folder[at] == '/') steps.emplace_back(folder.substr(0, at));
-  if (folder.size() > 1) steps.emplace_back(folder);
-  return steps;
+    if (folder[at] == '/') folders.emplace_back(folder.substr(0, at));
+  if (folder.size() > 1) folders.emplace_back(folder);
+  return folders;
 }
 
 // Returns our control group from /proc/self/cgroup, whose lines are "number:controllers:folder". In
@@ -35,9 +35,12 @@ std::string own_cgroup(std::string_view controller) {
     const auto first = line.find(':');
     const auto second = line.find(':', first + 1);
     if (second == std::string::npos) continue;
-    const std::string listed = format_text(",{},", line.substr(first + 1, second - first - 1));
-    const std::string wanted = controller.empty() ? ",," : format_text(",{},", controller);
-    if (listed.find(wanted) != std::string::npos) return line.substr(second + 1);
+    const std::string listed_controllers =
+        format_text(",{},", line.substr(first + 1, second - first - 1));
+    const std::string wanted_controller =
+        controller.empty() ? ",," : format_text(",{},", controller);
+    if (listed_controllers.find(wanted_controller) != std::string::npos)
+      return line.substr(second + 1);
   }
   return "/";
 }
@@ -86,13 +89,13 @@ std::optional<std::int64_t> number_after(std::string_view text, std::string_view
 
 std::optional<CgroupLimit> smallest_limit(const CgroupFiles& files) {
   std::optional<CgroupLimit> best;
-  for (const std::string& step : folder_and_parents(own_cgroup("")))
-    best =
-        smaller_limit(std::move(best), "/sys/fs/cgroup" + step, files.limit_file, files.used_file);
-  for (const std::string& step : folder_and_parents(own_cgroup(files.controller)))
-    best =
-        smaller_limit(std::move(best), format_text("/sys/fs/cgroup/{}{}", files.controller, step),
-                      files.old_limit_file, files.old_used_file);
+  for (const std::string& folder_path : folder_and_parents(own_cgroup("")))
+    best = smaller_limit(std::move(best), "/sys/fs/cgroup" + folder_path, files.limit_file,
+                         files.used_file);
+  for (const std::string& folder_path : folder_and_parents(own_cgroup(files.controller)))
+    best = smaller_limit(std::move(best),
+                         format_text("/sys/fs/cgroup/{}{}", files.controller, folder_path),
+                         files.old_limit_file, files.old_used_file);
   return best;
 }
 
@@ -107,8 +110,8 @@ std::optional<CgroupLimit> smallest_memory_limit() {
 std::int64_t usable_memory() {
   const std::int64_t kib =
       number_after(file_text("/proc/meminfo").value_or(""), "MemTotal").value_or(0);
-  const auto group = smallest_memory_limit();
-  return std::min(kib * 1024, group ? group->limit : kib * 1024);
+  const auto memory_limit = smallest_memory_limit();
+  return std::min(kib * 1024, memory_limit ? memory_limit->limit : kib * 1024);
 }
 
 }  // namespace farandole

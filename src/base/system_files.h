@@ -14,8 +14,8 @@ std::optional<std::int64_t> number_in_file(const std::string& path);
 // Returns the number after "NAME:" at the start of a line, as in /proc/meminfo.
 std::optional<std::int64_t> number_after(std::string_view text, std::string_view name);
 
-// The files of a control group that have a limit and how much of it is used. Those with `old_` are
-// for version 1 of control groups.
+// The names of the files in which the kernel writes a limit of a control group, and how much of it
+// is used. The names with `old_` are for version 1 of control groups.
 struct CgroupFiles {
   std::string_view controller;  // "memory"
   std::string_view limit_file;

@@ -9,11 +9,11 @@
 namespace farandole {
 namespace {
 
-// One code point and its length in bytes; `valid` is false for a byte that is not UTF-8.
+// One code point and its length in bytes; `is_valid` is false for a byte that is not UTF-8.
 struct Character {
   std::uint32_t code = 0;
   std::size_t bytes = 1;
-  bool valid = true;
+  bool is_valid = true;
 };
 
 std::uint32_t byte_at(std::string_view text, std::size_t at) {
@@ -93,7 +93,7 @@ std::string escape_controls(std::string_view text) {
     const Character character = first_character(text);
     if (character.code == '\t')
       visible += "    ";
-    else if (!character.valid || (character.code < 0x100 && is_in(character.code, kControls)))
+    else if (!character.is_valid || (character.code < 0x100 && is_in(character.code, kControls)))
       visible += format_text("\\x{:02x}", character.code);
     else if (is_in(character.code, kControls))
       visible += format_text("\\u{:04x}", character.code);

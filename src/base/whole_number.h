@@ -9,6 +9,6 @@
 namespace farandole {
 
 // Errors: kFixCall with the flag, the text and the limits.
-Result<int> whole_number(std::string_view flag, const std::string& text, int min, int max);
+Result<int> parse_whole_number(std::string_view flag, const std::string& text, int min, int max);
 
 }  // namespace farandole

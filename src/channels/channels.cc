@@ -25,9 +25,9 @@ namespace {
 TimePoint time_now() { return std::chrono::steady_clock::now(); }
 
 // Whether the peer's host has not yet acknowledged all sent bytes. If we closed the connection now
-// and the peer still sent bytes, the kernel would reset the connection. The sent bytes that are
-// still on their way would then be lost.
-bool has_unacknowledged(const Connection& connection) {
+// and the peer still sent bytes, the kernel would reset the connection. Our bytes that are still on
+// their way would then be lost.
+bool has_unacknowledged_bytes(const Connection& connection) {
   int bytes = 0;
   return connection.descriptor() >= 0 && ::ioctl(connection.descriptor(), SIOCOUTQ, &bytes) == 0 &&
          bytes > 0;
@@ -76,16 +76,16 @@ void Channels::report_traffic() {
   if (auto on_traffic = on_traffic_.lock(); *on_traffic) (*on_traffic)();
 }
 
-// The kernel reports one event per socket, until ring_on_arrival() watches the socket again. If
-// ring_on_arrival() was not called within kTrafficReportDelay after an event, no thread makes
-// progress, and this thread reports the traffic. This thread must not allocate memory, because it
-// cannot report a failure.
+// After one event, the kernel reports no further event of the same socket until ring_on_arrival()
+// watches it again. If ring_on_arrival() is not called within kTrafficReportDelay after an event,
+// no other thread makes progress, and this thread reports the traffic. This thread must not
+// allocate memory, because it cannot report a failure.
 void Channels::run() {
   set_up_own_thread("farandole-net");
   std::optional<TimePoint> next_report;
-  std::uint64_t arm_count_seen = 0;
+  std::uint64_t ring_calls_seen = 0;
   for (;;) {
-    if (ring_on_arrival_calls_ != arm_count_seen) next_report.reset();
+    if (ring_on_arrival_calls_ != ring_calls_seen) next_report.reset();
     if (next_report && time_now() >= *next_report) {
       report_traffic();
       next_report = time_now() + kTrafficReportDelay;
@@ -99,8 +99,8 @@ void Channels::run() {
     if (ready.data.fd == stop_event_.get()) return;
     if (ready.data.fd == listener_->descriptor()) {
       report_traffic();
-    } else if (!next_report || ring_on_arrival_calls_ != arm_count_seen) {
-      arm_count_seen = ring_on_arrival_calls_;
+    } else if (!next_report || ring_on_arrival_calls_ != ring_calls_seen) {
+      ring_calls_seen = ring_on_arrival_calls_;
       next_report = time_now() + kTrafficReportDelay;
     }
     // Ring last, because the woken thread must see what report_traffic() has told the owner.
@@ -114,10 +114,11 @@ void Channels::stop(Duration limit) {
     if (entry.failed) return false;
     if (entry.channel->wants_to_send()) return true;
     if (entry.channel->connection() == nullptr) return false;
-    return !entry.channel->peer_said_goodbye() && has_unacknowledged(*entry.channel->connection());
+    return !entry.channel->peer_said_goodbye() &&
+           has_unacknowledged_bytes(*entry.channel->connection());
   };
   while (std::ranges::any_of(entries_ | std::views::values, is_busy) && time_now() < deadline) {
-    receive_from_all();
+    request_receive_from_all();
     if (advance()) continue;
     std::vector<pollfd> sockets;
     for (const auto& [rank, entry] : entries_)
@@ -129,8 +130,8 @@ void Channels::stop(Duration limit) {
   for (auto& [rank, entry] : entries_)
     if (auto* const connection = entry.channel->connection()) connection->close();
   if (!thread_.joinable()) return;
-  const std::uint64_t one = 1;
-  while (::write(stop_event_.get(), &one, sizeof(one)) != sizeof(one))
+  const std::uint64_t increment = 1;
+  while (::write(stop_event_.get(), &increment, sizeof(increment)) != sizeof(increment))
     CHECK(errno == EINTR, "an eventfd can be incremented");
   thread_.join();
 }
@@ -140,9 +141,9 @@ void Channels::watch_traffic(std::function<void()> on_traffic) {
   watch_once(listener_->descriptor(), EPOLLIN);
 }
 
-void Channels::accept_and_receive_all() {
+void Channels::request_accept_and_receive_all() {
   is_accepting_ = true;
-  receive_from_all();
+  request_receive_from_all();
 }
 
 PeerChannel& Channels::channel_for_lane(int rank, TimePoint now) {
@@ -190,8 +191,8 @@ void Channels::dial(int rank, Entry& entry, TimePoint now) {
 }
 
 Channels::Entry& Channels::entry_of(int rank) {
-  const auto [found, is_new] = entries_.try_emplace(rank);
-  Entry& entry = found->second;
+  const auto [position, is_new] = entries_.try_emplace(rank);
+  Entry& entry = position->second;
   if (!is_new) return entry;
   entry.channel = std::make_unique<PeerChannel>(options_.epoch);
   ++connecting_;
@@ -264,8 +265,8 @@ bool Channels::accept(TimePoint now) {
       channel_for_messages(rank, now);
       continue;
     }
-    // A rank may dial before we need its channel, for example for a group that we have not made
-    // yet. We will need the channel soon, because both ranks make the group.
+    // A rank may dial before we need the channel to it, for example for a group that we have not
+    // made yet. We will need the channel soon, because both ranks make the group.
     Entry& entry = entry_of(rank);
     if (entry.channel->connection() == nullptr && !entry.failed)
       attach(entry, *std::move(connection));
@@ -311,8 +312,9 @@ void Channels::fail(int rank, Entry& entry, std::string text) {
   failures_.push_back({rank, std::move(text), entry.only_messages && !was_used});
 }
 
-// Tries EPOLL_CTL_MOD first, then EPOLL_CTL_ADD. We do not record which descriptors are in the
-// epoll: the kernel removes a closed descriptor, and a new descriptor may get the same number.
+// Tries EPOLL_CTL_MOD first, then EPOLL_CTL_ADD. We do not record which descriptors the epoll
+// instance watches, because the kernel removes a closed descriptor, and a new descriptor may get
+// the same number.
 void Channels::watch_once(int descriptor, std::uint32_t events) const {
   if (descriptor < 0) return;
   epoll_event interest{.events = events | EPOLLONESHOT, .data = {.fd = descriptor}};
@@ -321,9 +323,9 @@ void Channels::watch_once(int descriptor, std::uint32_t events) const {
 }
 
 void Channels::ring_on_arrival() {
-  // First, because the next event of a socket that is armed below must count as a new event.
+  // Count this call first, because the next event of a socket that is armed below is a new event.
   ++ring_on_arrival_calls_;
-  receive_from_all();
+  request_receive_from_all();
   if (is_connecting() || is_accepting_) watch_once(listener_->descriptor(), EPOLLIN);
   for (const auto& [rank, entry] : entries_) {
     if (entry.failed) continue;

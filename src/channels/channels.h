@@ -39,7 +39,7 @@ class Channels {
     // The time limit for connecting to a rank.
     std::chrono::milliseconds connect_timeout = std::chrono::seconds(30);
     TcpOptions tcp{};
-    bool seals_data = true;  // see Link; must be the same on all ranks and in the listener
+    bool seals_data = true;  // see Link; the same on all ranks and in `listener`
     std::function<std::vector<SocketAddress>(int rank)> addresses_of = {};
   };
   // A channel that can no longer be used.
@@ -51,7 +51,8 @@ class Channels {
     bool peer_may_live = false;
   };
 
-  // `context` and `doorbells` are borrowed. The listener accepts links to this rank in this epoch.
+  // `context` and `doorbells` must outlive this object. `listener` must accept links to this rank
+  // in this epoch.
   Channels(const TlsContext& context, std::unique_ptr<TcpListener> listener, Doorbells& doorbells,
            const Options& options);
   ~Channels();
@@ -69,11 +70,11 @@ class Channels {
   // From now on, the thread "farandole-net" runs `on_traffic` when another process wants to
   // connect, or when data has arrived and no thread has received it for a second. Without this, a
   // peer's kernel would take this rank for dead while the program computes. After each run of
-  // `on_traffic`, the holder of the progress lock must soon call accept_and_receive_all(),
+  // `on_traffic`, the holder of the progress lock must soon call request_accept_and_receive_all(),
   // advance() and ring_on_arrival(). `on_traffic` must not block or allocate memory.
   void watch_traffic(std::function<void()> on_traffic);
   // The next advance() accepts connections and receives from all channels.
-  void accept_and_receive_all();
+  void request_accept_and_receive_all();
 
   // Sends everything and waits until the peers' hosts have received it, but at most for `limit`.
   // Then ends the thread and closes the connections.
@@ -85,16 +86,16 @@ class Channels {
   // The functions from here to ring_on_arrival() are for the holder of the progress lock.
   // Returns the channel to a rank, for a lane. Begins to connect the channel if it is new.
   PeerChannel& channel_for_lane(int rank, TimePoint now);
-  // Like channel_for_lane(), but for messages: the other rank does not know that this rank needs
-  // the channel.
+  // Like channel_for_lane(), but for messages: the other rank may not know that this rank needs the
+  // channel.
   PeerChannel& channel_for_messages(int rank, TimePoint now);
   // Makes connections, sends and receives as far as it can. Returns whether it made progress. Never
-  // blocks. A receive is a system call, even if nothing has arrived. To save system calls, a call
-  // receives only from the channels that await frames and from one further channel, which changes
-  // with each call.
+  // blocks. A receive is a system call, even if nothing has arrived. To save system calls,
+  // advance() receives only from the channels that await frames and from one further channel, which
+  // changes with each call of advance().
   bool advance();
   // The next advance() receives from all channels.
-  void receive_from_all() { receives_from_all_ = true; }
+  void request_receive_from_all() { receives_from_all_ = true; }
   // Sends as far as it can, but receives nothing. Returns whether it has sent bytes or a channel
   // has failed.
   bool send();
@@ -148,7 +149,7 @@ class Channels {
   const Options options_;
   std::map<int, Entry> entries_;  // by rank
   int connecting_ = 0;            // channels without a connection
-  int last_polled_rank_ = -1;  // the last rank whose channel has received because it was its turn
+  int last_polled_rank_ = -1;     // the rank whose channel had the last turn to receive
   bool receives_from_all_ = false;
   std::vector<Failure> failures_;
   Descriptor epoll_;  // watches each socket for one event (EPOLLONESHOT)

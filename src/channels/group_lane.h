@@ -21,9 +21,9 @@ class GroupLane final : public Lane {
       if (channel != nullptr) channel->send_entry(group_, step, note);
   }
   std::optional<HostEntry> entry(int host, const StepIdentity& step) const override {
-    const auto* const found = channel(host).entry(group_, step);
-    if (found == nullptr) return std::nullopt;
-    return HostEntry{found->step.id, found->note};
+    const auto* const peer_entry = channel(host).entry(group_, step);
+    if (peer_entry == nullptr) return std::nullopt;
+    return HostEntry{peer_entry->step.id, peer_entry->note};
   }
   void begin(const StepIdentity& step) override {
     for (auto* const channel : channels_)

@@ -14,12 +14,12 @@ namespace farandole {
 namespace {
 
 // The largest number of bytes in a data frame. A short frame waits until the data frame before it
-// is sent, so this must be small.
+// is sent, so this number must be small.
 constexpr std::size_t kDataFrameBytesMax = 256 * 1024;
-// When this many early bytes of a group are kept, the channel stops receiving data of the group.
+// If this many early bytes of a group are kept, the channel may stop receiving; see is_full().
 constexpr std::size_t kEarlyBytesMax = std::size_t{4} << 20;  // more than two windows
-// Delivered bytes are erased from the buffer if they are more than this and more than the bytes
-// that are not delivered yet.
+// Delivered bytes are erased from Stream::early_data if they are more than this and more than the
+// bytes that are not delivered yet.
 constexpr std::size_t kTakenBytesMax = std::size_t{1} << 20;
 // The largest number of envelopes that wait for the connection. It bounds the memory of their
 // copies.
@@ -41,16 +41,16 @@ Bytes encode_rank_and_reason(int rank, const std::string& reason) {
 template <class T>
 std::optional<T> take_first(std::deque<T>& elements) {
   if (elements.empty()) return std::nullopt;
-  auto first = std::move(elements.front());
+  auto element = std::move(elements.front());
   elements.pop_front();
-  return first;
+  return element;
 }
 
-// Returns how many steps `step` comes after `from`; negative if `step` is older.
-std::int64_t distance(const StepIdentity& from, const StepIdentity& step) {
-  if (step.generation != from.generation)
-    return std::int64_t{step.generation} - std::int64_t{from.generation};
-  return static_cast<std::int32_t>(step.sequence - from.sequence);
+// Returns how many steps `step` comes after `base`; negative if `step` is older.
+std::int64_t steps_between(const StepIdentity& base, const StepIdentity& step) {
+  if (step.generation != base.generation)
+    return std::int64_t{step.generation} - std::int64_t{base.generation};
+  return static_cast<std::int32_t>(step.sequence - base.sequence);
 }
 
 }  // namespace
@@ -112,8 +112,8 @@ void PeerChannel::begin(GroupId group, const StepIdentity& step) {
   auto& stream = streams_[group];
   CHECK(stream.to_send.empty() && stream.to_receive.empty(), "the data of a step has moved");
   stream.step = step;
-  stream.sent = 0;
-  stream.received = 0;
+  stream.sent_bytes = 0;
+  stream.received_bytes = 0;
 }
 
 void PeerChannel::send(GroupId group, std::span<const std::byte> bytes) {
@@ -128,21 +128,21 @@ void PeerChannel::receive(GroupId group, std::span<std::byte> into) {
 
 std::uint64_t PeerChannel::bytes_sent(GroupId group) const {
   const auto stream = streams_.find(group);
-  return stream == streams_.end() ? 0 : stream->second.sent;
+  return stream == streams_.end() ? 0 : stream->second.sent_bytes;
 }
 
 std::uint64_t PeerChannel::bytes_received(GroupId group) const {
   const auto stream = streams_.find(group);
-  return stream == streams_.end() ? 0 : stream->second.received;
+  return stream == streams_.end() ? 0 : stream->second.received_bytes;
 }
 
 void PeerChannel::forget_group(GroupId group) {
   stop_awaiting_entry(group);
-  const auto found = streams_.find(group);
-  if (found != streams_.end() && !found->second.ended) streams_.erase(found);
+  const auto stream = streams_.find(group);
+  if (stream != streams_.end() && !stream->second.ended) streams_.erase(stream);
 }
 
-// Stops awaiting an entry if it is an entry of this group.
+// Stops awaiting the peer's entry if the entry is of this group.
 void PeerChannel::stop_awaiting_entry(GroupId group) {
   if (entered_group_ == group) entered_step_ = {.generation = 0};
 }
@@ -150,14 +150,15 @@ void PeerChannel::stop_awaiting_entry(GroupId group) {
 bool PeerChannel::end_group(GroupId group) {
   stop_awaiting_entry(group);
   auto& stream = streams_[group];
-  const bool outgoing_is_of_group =
-      outgoing_ && !outgoing_->borrowed.empty() && outgoing_->header.group == group;
-  const bool is_half_sent = outgoing_is_of_group && outgoing_bytes_done_ > 0;
+  const bool frame_is_of_group = outgoing_frame_ && !outgoing_frame_->borrowed.empty() &&
+                                 outgoing_frame_->header.group == group;
+  const bool is_half_sent = frame_is_of_group && outgoing_bytes_done_ > 0;
   if (is_half_sent) {
-    outgoing_->payload.assign(outgoing_->borrowed.begin(), outgoing_->borrowed.end());
-    outgoing_->borrowed = {};
-  } else if (outgoing_is_of_group) {
-    outgoing_.reset();
+    outgoing_frame_->payload.assign(outgoing_frame_->borrowed.begin(),
+                                    outgoing_frame_->borrowed.end());
+    outgoing_frame_->borrowed = {};
+  } else if (frame_is_of_group) {
+    outgoing_frame_.reset();
   }
   stream = {};
   stream.ended = true;
@@ -189,7 +190,7 @@ void PeerChannel::say_goodbye(const std::string& reason) {
 
 bool PeerChannel::wants_to_send() const {
   if (is_over_) return false;
-  if (outgoing_ || !short_frames_.empty() || !envelopes_.empty() ||
+  if (outgoing_frame_ || !short_frames_.empty() || !envelopes_.empty() ||
       (connection_ && connection_->has_unsent()))
     return true;
   return std::ranges::any_of(streams_,
@@ -198,7 +199,7 @@ bool PeerChannel::wants_to_send() const {
 
 bool PeerChannel::awaits_frames() const {
   if (!connection_ || is_over_) return false;
-  if (incoming_ || header_reader_.has_begun() || connection_->has_received()) return true;
+  if (incoming_frame_ || header_reader_.has_begun() || connection_->has_received()) return true;
   if (has_envelope()) return true;  // the channel may have stopped receiving because of them
   if (entered_step_.generation != 0 && entry(entered_group_, entered_step_) == nullptr) return true;
   return std::ranges::any_of(streams_,
@@ -208,35 +209,37 @@ bool PeerChannel::awaits_frames() const {
 Result<bool> PeerChannel::advance(Receive receive) {
   if (!connection_) return false;
   // A step may begin after the peer has sent all its data and left.
-  bool received = deliver_early_data();
-  if (is_over_) return received;
+  bool any_received = deliver_early_data();
+  if (is_over_) return any_received;
   if (receive == Receive::kYes) {
     FARANDOLE_TRY_ASSIGN(const bool received_now, receive_next_bytes());
-    received |= received_now;
+    any_received |= received_now;
   }
-  if (is_over_) return received;
-  auto sent = send_next_bytes();
-  if (!sent.ok()) receive_last_frames();
+  if (is_over_) return any_received;
+  auto send_result = send_next_bytes();
+  if (!send_result.ok()) receive_last_frames();
   // The peer may close the connection after its goodbye. So this failure is not an error.
-  if (!sent.ok() && peer_said_goodbye()) {
+  if (!send_result.ok() && peer_said_goodbye()) {
     is_over_ = true;
     return true;
   }
-  if (!sent.ok()) return sent.status();
-  return received || *sent;
+  if (!send_result.ok()) return send_result.status();
+  return any_received || *send_result;
 }
 
 // Chooses the next data frame; false if there is none. Groups with data take turns.
 bool PeerChannel::choose_data_frame() {
   const auto has_data = [](const auto& stream) { return !stream.second.to_send.empty(); };
-  auto next = std::find_if(streams_.upper_bound(last_group_sent_), streams_.end(), has_data);
-  if (next == streams_.end()) next = std::find_if(streams_.begin(), streams_.end(), has_data);
-  if (next == streams_.end()) return false;
-  auto& [group, stream] = *next;
+  auto next_stream = std::find_if(streams_.upper_bound(last_group_sent_), streams_.end(), has_data);
+  if (next_stream == streams_.end())
+    next_stream = std::find_if(streams_.begin(), streams_.end(), has_data);
+  if (next_stream == streams_.end()) return false;
+  auto& [group, stream] = *next_stream;
   last_group_sent_ = group;
   const auto bytes =
       stream.to_send.front().first(std::min(kDataFrameBytesMax, stream.to_send.front().size()));
-  outgoing_ = Outgoing{header_of(FrameType::kData, bytes.size(), group, stream.step), {}, bytes};
+  outgoing_frame_ =
+      OutgoingFrame{header_of(FrameType::kData, bytes.size(), group, stream.step), {}, bytes};
   return true;
 }
 
@@ -249,25 +252,25 @@ bool PeerChannel::choose_outgoing_frame() {
     auto& frames = short_frames_.empty() ? envelopes_ : short_frames_;
     if (frames.empty()) return false;
     envelope_was_last_ = short_frames_.empty();
-    outgoing_ = std::move(frames.front());
+    outgoing_frame_ = std::move(frames.front());
     frames.pop_front();
   }
-  outgoing_->header.sequence = frames_sent_ + 1;
-  outgoing_header_ = encode_frame_header(outgoing_->header);
+  outgoing_frame_->header.sequence = frames_sent_ + 1;
+  outgoing_header_ = encode_frame_header(outgoing_frame_->header);
   return true;
 }
 
 Result<bool> PeerChannel::send_next_bytes() {
   bool progress = false;
-  for (std::size_t moved = 0; moved < kBytesPerRound;) {
-    if (!outgoing_ && !choose_outgoing_frame()) break;
-    const auto payload = outgoing_->borrowed.empty()
-                             ? std::span<const std::byte>(outgoing_->payload)
-                             : outgoing_->borrowed;
+  for (std::size_t bytes_moved = 0; bytes_moved < kBytesPerRound;) {
+    if (!outgoing_frame_ && !choose_outgoing_frame()) break;
+    const auto payload = outgoing_frame_->borrowed.empty()
+                             ? std::span<const std::byte>(outgoing_frame_->payload)
+                             : outgoing_frame_->borrowed;
     const auto header_bytes_done = std::min(outgoing_bytes_done_, kFrameHeaderBytes);
     const auto header = std::span<const std::byte>(outgoing_header_).subspan(header_bytes_done);
     const auto payload_left = payload.subspan(outgoing_bytes_done_ - header_bytes_done);
-    const bool is_data = outgoing_->header.type == FrameType::kData;
+    const bool is_data = outgoing_frame_->header.type == FrameType::kData;
     FARANDOLE_TRY_ASSIGN(const std::size_t count,
                          is_data ? connection_->try_send_data(header, payload_left)
                                  : connection_->try_send(header, payload_left));
@@ -275,22 +278,22 @@ Result<bool> PeerChannel::send_next_bytes() {
     progress = true;
     if (outgoing_bytes_done_ == 0)
       ++frames_sent_;  // a frame is numbered when its first byte is sent
-    moved += count;
+    bytes_moved += count;
     const std::size_t payload_done_before = outgoing_bytes_done_ - header_bytes_done;
     outgoing_bytes_done_ += count;
     const std::size_t payload_done_now =
         outgoing_bytes_done_ - std::min(outgoing_bytes_done_, kFrameHeaderBytes);
-    if (!outgoing_->borrowed.empty()) {
-      auto& stream = streams_[outgoing_->header.group];
+    if (!outgoing_frame_->borrowed.empty()) {
+      auto& stream = streams_[outgoing_frame_->header.group];
       const std::size_t payload_taken = payload_done_now - payload_done_before;
-      stream.sent += payload_taken;
+      stream.sent_bytes += payload_taken;
       auto& front = stream.to_send.front();
       front = front.subspan(payload_taken);
       if (front.empty()) stream.to_send.pop_front();
     }
-    if (outgoing_bytes_done_ == kFrameHeaderBytes + payload.size()) outgoing_.reset();
+    if (outgoing_bytes_done_ == kFrameHeaderBytes + payload.size()) outgoing_frame_.reset();
   }
-  if (!outgoing_ && connection_->has_unsent()) {
+  if (!outgoing_frame_ && connection_->has_unsent()) {
     FARANDOLE_TRY_ASSIGN(const std::size_t count, connection_->try_send({}, {}));
     progress |= count > 0;
   }
@@ -300,26 +303,26 @@ Result<bool> PeerChannel::send_next_bytes() {
 // A receive is a system call. To save system calls, this stops when probably no more bytes have
 // arrived: after a receive that did not fill its buffer, and after a short frame.
 Result<bool> PeerChannel::receive_next_bytes() {
-  std::size_t moved = 0;
+  std::size_t bytes_moved = 0;
   is_drained_ = false;
-  while (moved < kBytesPerRound && !is_drained_) {
-    auto count = incoming_ ? receive_payload() : receive_header();
+  while (bytes_moved < kBytesPerRound && !is_drained_) {
+    auto count = incoming_frame_ ? receive_payload() : receive_header();
     if (!count.ok() && peer_said_goodbye()) {
       is_over_ = true;
       return true;
     }
     if (!count.ok()) return count.status();
-    if (*count == 0 && !(incoming_ && incoming_bytes_done_ == incoming_->length)) break;
-    moved += *count;
-    if (!incoming_ || incoming_bytes_done_ < incoming_->length) continue;
-    const bool is_data = incoming_->type == FrameType::kData;
+    if (*count == 0 && !(incoming_frame_ && incoming_bytes_done_ == incoming_frame_->length)) break;
+    bytes_moved += *count;
+    if (!incoming_frame_ || incoming_bytes_done_ < incoming_frame_->length) continue;
+    const bool is_data = incoming_frame_->type == FrameType::kData;
     FARANDOLE_TRY(finish_frame());
     if (!is_data && !connection_->has_received()) break;
   }
-  return moved > 0;
+  return bytes_moved > 0;
 }
 
-// Receives the last frames of a peer after a send has failed. They may contain the reason.
+// Receives the last frames of a peer after a send has failed. They may say why the peer has ended.
 void PeerChannel::receive_last_frames() {
   receives_last_frames_ = true;
   while (!is_over_) {
@@ -330,7 +333,7 @@ void PeerChannel::receive_last_frames() {
 
 // Receives bytes of a header, or of the payload of the incoming frame.
 Result<std::size_t> PeerChannel::try_receive(std::span<std::byte> into) {
-  const bool is_data = incoming_ && incoming_->type == FrameType::kData;
+  const bool is_data = incoming_frame_ && incoming_frame_->type == FrameType::kData;
   auto count = is_data ? connection_->try_receive_data(into) : connection_->try_receive(into);
   is_drained_ = count.ok() && *count < into.size();
   return count;
@@ -341,23 +344,24 @@ Result<std::size_t> PeerChannel::receive_header() {
   FARANDOLE_TRY_ASSIGN(const std::size_t count, try_receive(header_reader_.space()));
   header_reader_.mark_filled(count);
   if (!header_reader_.complete()) return count;
-  FARANDOLE_TRY_ASSIGN(incoming_, header_reader_.take());
+  FARANDOLE_TRY_ASSIGN(incoming_frame_, header_reader_.take());
   incoming_bytes_done_ = 0;
   ++frames_received_;
-  if (incoming_->epoch != epoch_ || incoming_->sequence != frames_received_)
+  if (incoming_frame_->epoch != epoch_ || incoming_frame_->sequence != frames_received_)
     return Status::stop(format_text("a frame has epoch {} and number {} instead of {} and {}",
-                                    incoming_->epoch, incoming_->sequence, epoch_,
+                                    incoming_frame_->epoch, incoming_frame_->sequence, epoch_,
                                     frames_received_));
-  if (incoming_->type != FrameType::kData) payload_.resize(incoming_->length);
+  if (incoming_frame_->type != FrameType::kData) incoming_payload_.resize(incoming_frame_->length);
   return count;
 }
 
 Result<std::size_t> PeerChannel::receive_payload() {
   std::size_t count = 0;
-  if (incoming_->type == FrameType::kData) {
-    FARANDOLE_TRY_ASSIGN(count, receive_data(streams_[incoming_->group]));
-  } else if (incoming_bytes_done_ < payload_.size()) {
-    FARANDOLE_TRY_ASSIGN(count, try_receive(std::span(payload_).subspan(incoming_bytes_done_)));
+  if (incoming_frame_->type == FrameType::kData) {
+    FARANDOLE_TRY_ASSIGN(count, receive_data(streams_[incoming_frame_->group]));
+  } else if (incoming_bytes_done_ < incoming_payload_.size()) {
+    FARANDOLE_TRY_ASSIGN(count,
+                         try_receive(std::span(incoming_payload_).subspan(incoming_bytes_done_)));
   }
   incoming_bytes_done_ += count;
   return count;
@@ -365,11 +369,11 @@ Result<std::size_t> PeerChannel::receive_payload() {
 
 // The data of an ended group is thrown away.
 Result<std::size_t> PeerChannel::receive_data(Stream& stream) {
-  const std::size_t bytes_left = incoming_->length - incoming_bytes_done_;
+  const std::size_t bytes_left = incoming_frame_->length - incoming_bytes_done_;
   if (bytes_left == 0) return std::size_t{0};
   FARANDOLE_TRY(check_data(stream));
-  const bool has_begun =
-      stream.step.generation == incoming_->generation && stream.step.sequence == incoming_->step;
+  const bool has_begun = stream.step.generation == incoming_frame_->generation &&
+                         stream.step.sequence == incoming_frame_->step;
   if (stream.ended || !has_begun || !stream.early_data.empty() || stream.to_receive.empty()) {
     FARANDOLE_TRY(check_early_data(stream));
     if (is_full()) return std::size_t{0};
@@ -382,7 +386,7 @@ Result<std::size_t> PeerChannel::receive_data(Stream& stream) {
   auto& front = stream.to_receive.front();
   FARANDOLE_TRY_ASSIGN(const std::size_t count,
                        try_receive(front.first(std::min(bytes_left, front.size()))));
-  stream.received += count;
+  stream.received_bytes += count;
   front = front.subspan(count);
   if (front.empty()) stream.to_receive.pop_front();
   return count;
@@ -391,29 +395,32 @@ Result<std::size_t> PeerChannel::receive_data(Stream& stream) {
 bool PeerChannel::is_full() const {
   // After our goodbye, the mailbox takes no more envelopes. But this rank must receive until it has
   // sent everything.
-  if (!incoming_)
+  if (!incoming_frame_)
     return received_envelopes_.size() >= kReceivedEnvelopesMax && !said_goodbye_ &&
            !receives_last_frames_;
-  if (incoming_->type != FrameType::kData) return false;
-  const auto found = streams_.find(incoming_->group);
+  if (incoming_frame_->type != FrameType::kData) return false;
+  const auto found = streams_.find(incoming_frame_->group);
   if (found == streams_.end()) return false;
   const Stream& stream = found->second;
   if (stream.early_data.size() - stream.early_bytes_taken < kEarlyBytesMax) return false;
-  // If a step waits for data on this channel, its data may come after these early bytes. Then
-  // receiving must go on. Otherwise two groups could wait for each other for ever on two channels.
+  // If a step waits for data on this channel, its data may come after these early bytes. So the
+  // channel must go on receiving. Otherwise two groups could wait for each other for ever on two
+  // channels.
   return std::ranges::none_of(streams_,
                               [](const auto& stream) { return !stream.second.to_receive.empty(); });
 }
 
 Status PeerChannel::check_early_data(const Stream& stream) const {
-  const StepIdentity step{.generation = incoming_->generation, .sequence = incoming_->step};
-  if (stream.ended || stream.early_data.empty() || distance(stream.early_step, step) == 0)
+  const StepIdentity step{.generation = incoming_frame_->generation,
+                          .sequence = incoming_frame_->step};
+  if (stream.ended || stream.early_data.empty() || steps_between(stream.early_step, step) == 0)
     return {};
   return Status::stop("data of two steps arrived before the first of them had begun");
 }
 
 void PeerChannel::keep_early_data(Stream& stream, std::span<const std::byte> bytes) {
-  stream.early_step = {.generation = incoming_->generation, .sequence = incoming_->step};
+  stream.early_step = {.generation = incoming_frame_->generation,
+                       .sequence = incoming_frame_->step};
   stream.early_data.insert(stream.early_data.end(), bytes.begin(), bytes.end());
 }
 
@@ -421,14 +428,14 @@ void PeerChannel::keep_early_data(Stream& stream, std::span<const std::byte> byt
 bool PeerChannel::deliver_early_data() {
   bool has_delivered = false;
   for (auto& [group, stream] : streams_) {
-    if (stream.early_data.empty() || distance(stream.step, stream.early_step) != 0) continue;
+    if (stream.early_data.empty() || steps_between(stream.step, stream.early_step) != 0) continue;
     while (stream.early_bytes_taken < stream.early_data.size() && !stream.to_receive.empty()) {
       auto& front = stream.to_receive.front();
       const auto count =
           std::min(front.size(), stream.early_data.size() - stream.early_bytes_taken);
       std::memcpy(front.data(), stream.early_data.data() + stream.early_bytes_taken, count);
       stream.early_bytes_taken += count;
-      stream.received += count;
+      stream.received_bytes += count;
       front = front.subspan(count);
       if (front.empty()) stream.to_receive.pop_front();
       has_delivered = true;
@@ -446,28 +453,30 @@ bool PeerChannel::deliver_early_data() {
 }
 
 Status PeerChannel::check_data(const Stream& stream) const {
-  const StepIdentity frame_step{.generation = incoming_->generation, .sequence = incoming_->step};
-  if (stream.ended || stream.step.generation == 0 || distance(stream.step, frame_step) >= 0)
+  const StepIdentity frame_step{.generation = incoming_frame_->generation,
+                                .sequence = incoming_frame_->step};
+  if (stream.ended || stream.step.generation == 0 || steps_between(stream.step, frame_step) >= 0)
     return {};
   return Status::stop(format_text(
-      "data of step {} of generation {} arrived in step {} of generation {}", incoming_->step,
-      incoming_->generation, stream.step.sequence, stream.step.generation));
+      "data of step {} of generation {} arrived in step {} of generation {}", incoming_frame_->step,
+      incoming_frame_->generation, stream.step.sequence, stream.step.generation));
 }
 
 Status PeerChannel::finish_frame() {
-  const FrameHeader frame = *std::exchange(incoming_, std::nullopt);
+  const FrameHeader frame = *std::exchange(incoming_frame_, std::nullopt);
   auto& stream = streams_[frame.group];
-  ByteReader reader(payload_);
+  ByteReader reader(incoming_payload_);
   switch (frame.type) {
     case FrameType::kData:
       return {};
     case FrameType::kControl:
-      if (!stream.ended) stream.messages.push_back(std::exchange(payload_, {}));
+      if (!stream.ended) stream.messages.push_back(std::exchange(incoming_payload_, {}));
       return {};
     case FrameType::kEnter: {
       const StepIdentity step{frame.generation, frame.step, reader.get<std::uint64_t>()};
       if (!reader.ok()) return Status::stop("an entry of a lane is too short");
-      if (!stream.ended) stream.entries.take(step, std::span(payload_).subspan(sizeof(step.id)));
+      if (!stream.ended)
+        stream.entries.store(step, std::span(incoming_payload_).subspan(sizeof(step.id)));
       return {};
     }
     case FrameType::kGroupEnd: {
@@ -484,7 +493,7 @@ Status PeerChannel::finish_frame() {
       peer_goodbye_ = reader.get_text();
       return reader.ok() ? Status() : Status::stop("a goodbye is too short");
     case FrameType::kEnvelope:
-      received_envelopes_.push_back(std::exchange(payload_, {}));
+      received_envelopes_.push_back(std::exchange(incoming_payload_, {}));
       return {};
     case FrameType::kStore:
       break;

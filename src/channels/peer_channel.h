@@ -1,13 +1,13 @@
 // PeerChannel: all frames between this rank and one rank on another host. It carries the data and
 // the entries of lanes, the control messages and the ends of groups, and the envelopes of messages.
 //
-// Short frames are sent before all data frames and envelopes that have not begun. Data frames and
-// envelopes take turns. Data may come before its step has provided memory for it. This object keeps
-// such early data, so that it does not hold up the frames of other groups. If a step moves data
-// both ways, the early data is at most two windows, because the peer then needs our data. If a step
-// moves data one way, as a broadcast does, the peer may be far ahead. The channel then stops
-// receiving at a limit until the step has taken the early data. It also stops while many received
-// envelopes wait for the owner.
+// Short frames are sent before the data frames and envelopes of which no byte has been sent yet.
+// Data frames and envelopes take turns. Data may come before its step has provided memory for it.
+// This object keeps such early data, so that the data does not hold up the frames of other groups.
+// If a step moves data both ways, the early data is at most two windows, because the peer cannot go
+// on without our data. If a step moves data one way, as a broadcast does, the peer may be far
+// ahead. At a limit, the channel then stops receiving until the step has taken early data. It also
+// stops while many received envelopes wait for the owner.
 #pragma once
 
 #include <array>
@@ -66,7 +66,7 @@ class PeerChannel {
   // nothing has arrived.
   enum class Receive : std::uint8_t { kNo, kYes };
   Result<bool> advance(Receive receive);
-  // Whether this rank waits for frames of the peer: its entry of the last step that we have
+  // Whether this rank waits for frames of the peer: the peer's entry of the last step that we have
   // entered, the data of a step, or the missing part of a frame.
   bool awaits_frames() const;
   // Whether the peer has sent a frame.
@@ -96,14 +96,15 @@ class PeerChannel {
   std::uint64_t bytes_sent(GroupId group) const;
   std::uint64_t bytes_received(GroupId group) const;
 
-  // Frames of a group that come before this call are kept. A group may begin again after its end.
+  // Frames of a group that come before begin_group() are kept. A group may begin again after its
+  // end.
   void begin_group(GroupId group) { streams_[group].ended = false; }
   // Releases the borrowed memory of an ended group, and drops all its later frames. Returns false
-  // if a data frame of the group is half sent. The rest of that frame is copied and still sent.
-  // Otherwise the peer would take the next frame's bytes for this rest.
+  // if a data frame of the group is half sent. In this case, the rest of the frame is copied and
+  // still sent, because the peer would otherwise take the next frame's bytes for this rest.
   bool end_group(GroupId group);
-  // Forgets a removed group, which must not have data on its way. Keeps a group that has ended,
-  // because further frames of this group may still arrive.
+  // Forgets a removed group, which must not have data on its way. Remembers a group for which
+  // end_group() was called, because later frames of this group must still be dropped.
   void forget_group(GroupId group);
   // Marks the channel as failed. From now on, it drops all frames.
   void give_up() { is_over_ = true; }
@@ -123,12 +124,12 @@ class PeerChannel {
   bool is_over() const { return is_over_; }
 
  private:
-  struct Stream {                        // of one group
+  struct Stream {                        // data, entries and messages of one group
     StepIdentity step{.generation = 0};  // the step whose data moves; generation 0: none
     std::deque<std::span<const std::byte>> to_send = {};
     std::deque<std::span<std::byte>> to_receive = {};
-    std::uint64_t sent = 0;
-    std::uint64_t received = 0;
+    std::uint64_t sent_bytes = 0;
+    std::uint64_t received_bytes = 0;
     PeerEntries entries = {};
     std::deque<Bytes> messages = {};
     StepIdentity early_step{.generation = 0};  // the step of `early_data`
@@ -136,10 +137,10 @@ class PeerChannel {
     std::size_t early_bytes_taken = 0;
     bool ended = false;
   };
-  struct Outgoing {
+  struct OutgoingFrame {
     FrameHeader header;
-    Bytes payload = {};                        // used if `borrowed` is empty
-    std::span<const std::byte> borrowed = {};  // of a data frame
+    Bytes payload = {};                        // empty if `borrowed` is used
+    std::span<const std::byte> borrowed = {};  // the payload of a data frame
   };
 
   FrameHeader header_of(FrameType type, std::size_t length, GroupId group = 0,
@@ -170,22 +171,22 @@ class PeerChannel {
   std::deque<Death> deaths_;
   std::deque<Bytes> received_envelopes_;
 
-  std::deque<Outgoing> short_frames_;  // not begun
-  std::deque<Outgoing> envelopes_;     // not begun; the goodbye is the last one
-  std::optional<Outgoing> outgoing_;   // the current frame
+  std::deque<OutgoingFrame> short_frames_;       // no byte has been sent
+  std::deque<OutgoingFrame> envelopes_;          // no byte has been sent; the goodbye comes last
+  std::optional<OutgoingFrame> outgoing_frame_;  // the frame that is being sent
   FrameHeaderBytes outgoing_header_{};
   std::size_t outgoing_bytes_done_ = 0;  // bytes of header and payload
   std::uint64_t frames_sent_ = 0;
-  GroupId last_group_sent_ = 0;     // of a data frame
+  GroupId last_group_sent_ = 0;     // the group of the last data frame
   bool envelope_was_last_ = false;  // the last frame that was not short was an envelope
 
   FrameHeaderReader header_reader_;
-  std::optional<FrameHeader> incoming_;
-  Bytes payload_;                        // of a short frame
+  std::optional<FrameHeader> incoming_frame_;
+  Bytes incoming_payload_;               // of any frame except a data frame
   std::size_t incoming_bytes_done_ = 0;  // bytes of the payload
-  bool is_drained_ = false;              // the last receive returned fewer bytes than it could
+  bool is_drained_ = false;              // the last receive did not fill its buffer
   std::uint64_t frames_received_ = 0;
-  GroupId entered_group_ = 0;  // of our last entry
+  GroupId entered_group_ = 0;  // the group of our last entry
   StepIdentity entered_step_{.generation = 0};
   bool said_goodbye_ = false;
   bool receives_last_frames_ = false;  // no more bytes can be sent

@@ -142,8 +142,8 @@ TEST(PeerChannel, AnEntryIsKeptUntilTheNextOneOfItsSlot) {
 }
 
 // Cuts bytes into pieces of random sizes.
-template <class Byte, class Take>
-void for_each_random_piece(std::mt19937& random, std::span<Byte> bytes, Take visit) {
+template <class Byte, class Visit>
+void for_each_random_piece(std::mt19937& random, std::span<Byte> bytes, Visit visit) {
   while (!bytes.empty()) {
     const auto count = std::min<std::size_t>(1 + random() % 90'000, bytes.size());
     visit(bytes.first(count));
@@ -362,19 +362,19 @@ TEST(PeerChannel, EnvelopesTakeTurnsWithDataAndComeBeforeTheGoodbye) {
     sent.push_back(first);
     sent.back().insert(sent.back().end(), second.begin(), second.end());
   }
-  EXPECT_EQ(sent.size(), 16U) << "further ones must wait";
+  EXPECT_EQ(sent.size(), 16U) << "further envelopes must wait";
   pair.left.say_goodbye("it is done");
   EXPECT_FALSE(pair.left.try_send_envelope({}, {}));
   std::vector<Bytes> received;
-  std::uint64_t data_at_first_envelope = 0;
-  std::uint64_t data_at_last_envelope = 0;
+  std::uint64_t data_bytes_at_first_envelope = 0;
+  std::uint64_t data_bytes_at_last_envelope = 0;
   while (!pair.right.peer_said_goodbye() || pair.right.has_envelope()) {
     ASSERT_EQ(pair.left.advance().status(), Status());
     ASSERT_EQ(pair.right.advance().status(), Status());
     while (auto envelope = pair.right.next_envelope()) {
-      if (received.empty()) data_at_first_envelope = pair.right.bytes_received(0);
+      if (received.empty()) data_bytes_at_first_envelope = pair.right.bytes_received(0);
       received.push_back(*std::move(envelope));
-      data_at_last_envelope = pair.right.bytes_received(0);
+      data_bytes_at_last_envelope = pair.right.bytes_received(0);
     }
     if (pair.right.peer_said_goodbye()) {
       EXPECT_EQ(received.size(), sent.size());
@@ -382,8 +382,8 @@ TEST(PeerChannel, EnvelopesTakeTurnsWithDataAndComeBeforeTheGoodbye) {
   }
   EXPECT_EQ(received, sent);
   EXPECT_EQ(pair.right.peer_goodbye(), "it is done");
-  EXPECT_LT(data_at_first_envelope, data.size());
-  EXPECT_GT(data_at_last_envelope, 0U);
+  EXPECT_LT(data_bytes_at_first_envelope, data.size());
+  EXPECT_GT(data_bytes_at_last_envelope, 0U);
   pair.advance_until_idle();
   EXPECT_EQ(target, data);
 }
@@ -396,10 +396,10 @@ std::uint32_t send_envelopes(ChannelPair& pair, std::uint32_t first, std::uint32
   do {
     sent_before = sent;
     pair.advance_until_idle();
-    const Bytes rest(16 * 1024);
+    const Bytes padding(16 * 1024);
     for (; sent < count; ++sent) {
       const std::uint32_t number = first + sent;
-      if (!pair.left.try_send_envelope(std::as_bytes(std::span(&number, 1)), rest)) break;
+      if (!pair.left.try_send_envelope(std::as_bytes(std::span(&number, 1)), padding)) break;
     }
   } while (sent > sent_before);
   return sent;
@@ -433,8 +433,8 @@ TEST(PeerChannel, AwaitsFramesWhileEnvelopesWait) {
   EXPECT_FALSE(pair.right.awaits_frames());
 }
 
-// Otherwise two ranks that have sent each other many envelopes and then leave could wait for each
-// other.
+// Otherwise two ranks that have sent each other many envelopes and then leave could wait for ever
+// for each other.
 TEST(PeerChannel, ReceivesAllEnvelopesAfterItsOwnGoodbye) {
   ChannelPair pair(12, 30'000);
   pair.right.say_goodbye("it is done");
@@ -445,18 +445,18 @@ TEST(PeerChannel, ReceivesAllEnvelopesAfterItsOwnGoodbye) {
 }
 
 TEST(PeerChannel, AnEndWithoutAGoodbyeIsAnError) {
-  for (const bool polite : {false, true}) {
+  for (const bool says_goodbye : {false, true}) {
     ChannelPair pair(9);
-    if (polite) pair.left.say_goodbye("done");
+    if (says_goodbye) pair.left.say_goodbye("done");
     pair.left.send_message(0, Bytes(1));  // dropped after a goodbye
     pair.advance_until_idle();
     pair.wire->directions[0].ended = true;
     Status status;
     for (int round = 0; round < 50 && status.ok() && !pair.right.is_over(); ++round)
       status = pair.right.advance().status();
-    EXPECT_EQ(status.ok(), polite);
-    EXPECT_EQ(pair.right.peer_said_goodbye(), polite);
-    EXPECT_EQ(pair.right.next_message(0).has_value(), !polite);
+    EXPECT_EQ(status.ok(), says_goodbye);
+    EXPECT_EQ(pair.right.peer_said_goodbye(), says_goodbye);
+    EXPECT_EQ(pair.right.next_message(0).has_value(), !says_goodbye);
   }
 }
 
@@ -479,25 +479,25 @@ void forge(ChannelPair& pair, const FrameHeader& header, const Bytes& payload) {
 }
 
 TEST(PeerChannel, InvalidFramesAreErrors) {
-  const auto forged = [](FrameHeader header, Bytes payload) {
+  const auto error_of_forged = [](FrameHeader header, Bytes payload) {
     return error_of([&](ChannelPair& pair) {
       header.length = static_cast<std::uint32_t>(payload.size());
       forge(pair, header, payload);
     });
   };
-  EXPECT_EQ(forged({.type = FrameType::kControl, .epoch = 6, .sequence = 1}, {}),
+  EXPECT_EQ(error_of_forged({.type = FrameType::kControl, .epoch = 6, .sequence = 1}, {}),
             Status::stop("a frame has epoch 6 and number 1 instead of 7 and 1"));
-  EXPECT_EQ(forged({.type = FrameType::kControl, .epoch = 7, .sequence = 2}, {}),
+  EXPECT_EQ(error_of_forged({.type = FrameType::kControl, .epoch = 7, .sequence = 2}, {}),
             Status::stop("a frame has epoch 7 and number 2 instead of 7 and 1"));
-  EXPECT_EQ(forged({.type = FrameType::kEnter, .epoch = 7, .sequence = 1}, Bytes(7)),
+  EXPECT_EQ(error_of_forged({.type = FrameType::kEnter, .epoch = 7, .sequence = 1}, Bytes(7)),
             Status::stop("an entry of a lane is too short"));
-  EXPECT_EQ(forged({.type = FrameType::kGroupEnd, .epoch = 7, .sequence = 1}, Bytes(6)),
+  EXPECT_EQ(error_of_forged({.type = FrameType::kGroupEnd, .epoch = 7, .sequence = 1}, Bytes(6)),
             Status::stop("the end of a group is too short"));
-  EXPECT_EQ(forged({.type = FrameType::kDeath, .epoch = 7, .sequence = 1}, Bytes(3)),
+  EXPECT_EQ(error_of_forged({.type = FrameType::kDeath, .epoch = 7, .sequence = 1}, Bytes(3)),
             Status::stop("the report of a death is too short"));
-  EXPECT_EQ(forged({.type = FrameType::kGoodbye, .epoch = 7, .sequence = 1}, Bytes(3)),
+  EXPECT_EQ(error_of_forged({.type = FrameType::kGoodbye, .epoch = 7, .sequence = 1}, Bytes(3)),
             Status::stop("a goodbye is too short"));
-  EXPECT_EQ(forged({.type = FrameType::kStore, .epoch = 7, .sequence = 1}, Bytes(3)),
+  EXPECT_EQ(error_of_forged({.type = FrameType::kStore, .epoch = 7, .sequence = 1}, Bytes(3)),
             Status::stop("a rank has sent a frame of the Store"));
   EXPECT_EQ(error_of([](ChannelPair& pair) {
               pair.right.begin(0, kStep);

@@ -1,6 +1,6 @@
 // PeerEntries: the last entries that another host has sent in one group. Two entries are enough: a
-// host enters step k only after it has completed step k − 1, for which it needs our entry of step k
-// − 1. So while we are in step k, another host has entered at most step k + 1.
+// host enters step k only after it has completed step k − 1, and for this it needs our entry of
+// step k − 1. So while we are in step k, another host has entered at most step k + 1.
 //
 // After a replan, a sequence is entered again under a newer generation. The new entry may arrive
 // while we still wait in the old step, and it then replaces the old entry. We do not need the old
@@ -25,7 +25,7 @@ class PeerEntries {
   };
 
   // Stores an entry that has arrived, in place of an older entry.
-  void take(const StepIdentity& step, std::span<const std::byte> note) {
+  void store(const StepIdentity& step, std::span<const std::byte> note) {
     Entry& entry = entries_[step.sequence % entries_.size()];
     entry.step = step;
     entry.note.assign(note.begin(), note.end());

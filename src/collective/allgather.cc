@@ -28,7 +28,7 @@ Allgather::Allgather(Group& group, const StepIdentity& identity, Options options
     : rounds_(EntryBarrier(group, identity)),
       scratch_(&group.scratch),
       options_(std::move(options)),
-      exposes_(rounds_.entry_barrier().is_worth_exposing(own_part(), own_part().size())) {}
+      exposes_input_(rounds_.entry_barrier().is_worth_exposing(own_part(), own_part().size())) {}
 
 std::span<const std::byte> Allgather::own_part() const {
   return {options_.input, static_cast<std::size_t>(options_.rows * options_.row_bytes)};
@@ -37,7 +37,7 @@ std::span<const std::byte> Allgather::own_part() const {
 void Allgather::stage(std::int64_t round) {
   const EntryBarrier& entry_barrier = rounds_.entry_barrier();
   const std::span<const std::byte> own = own_part();
-  if (exposes_ || own.empty() || entry_barrier.group().members() == 1) return;
+  if (exposes_input_ || own.empty() || entry_barrier.group().members() == 1) return;
   if (own.size() <= kInlineBytes) {
     if (round == 0) std::memcpy(entry_barrier.own_inline_payload(), own.data(), own.size());
     return;
@@ -51,7 +51,7 @@ void Allgather::stage(std::int64_t round) {
 }
 
 void Allgather::enter(EntryBarrier& entry_barrier) const {
-  if (exposes_)
+  if (exposes_input_)
     entry_barrier.enter_exposing(options_.rows, own_part());
   else
     entry_barrier.enter(options_.rows);

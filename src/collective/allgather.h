@@ -1,6 +1,6 @@
 // All-gather: in each round, every member publishes a window of its input and copies what all
-// others publish. The sizes of the members' inputs are known only after all have entered, so the
-// output is allocated only then.
+// others publish. A member knows the sizes of the other inputs only after all members have entered,
+// so its output is allocated only then.
 //
 // Each member decides for itself how it publishes its own part, and says so in its entry. For p
 // members that contribute n bytes each:
@@ -27,9 +27,9 @@ class Allgather {
     const std::byte* input = nullptr;
     std::int64_t rows = 0;       // our first dimension; may differ between members, may be 0
     std::int64_t row_bytes = 0;  // the same for all members; may be 0
-    // Called once, after all have entered, with the number of rows of each member in rank order.
-    // Returns memory for all rows. If it returns null, this member gets no result, but it still
-    // takes part so that the others get theirs.
+    // Called once, after all members have entered, with the number of rows of each member in rank
+    // order. Returns memory for all rows. If it returns null, this member gets no result, but it
+    // still takes part so that the others get theirs.
     std::function<std::byte*(std::span<const std::int64_t> rows)> allocate;
   };
 
@@ -46,7 +46,7 @@ class Allgather {
   Copy copy_of(int member, std::int64_t round) const;
 
   template <class EntryBarrierType>
-  friend class BasicRounds;  // calls these four functions
+  friend class BasicRounds;  // calls the next four functions
   void stage(std::int64_t round);
   void enter(EntryBarrier& entry_barrier) const;
   std::optional<std::int64_t> on_all_arrived();
@@ -55,7 +55,7 @@ class Allgather {
   Rounds rounds_;
   StepScratch* scratch_;  // owned by the group; used only by this step until it ends
   Options options_;
-  bool exposes_;
+  bool exposes_input_;
   std::byte* output_ = nullptr;
   Copies copies_;
 };

@@ -59,7 +59,7 @@ struct MemberPart {
 };
 
 // In the first eight cases, members contribute no bytes, few bytes, about a window, or several
-// windows. Each case gives these sizes to other members. In each of the other cases, all members
+// windows. Each case rotates these sizes by one member. In each of the other cases, all members
 // contribute the same number of rows.
 std::vector<Case> uneven_cases(int members) {
   const std::int64_t counts[] = {0, 1, kWindowRows, 3, kWindowRows + 1, 6 * kWindowRows + 7, 0, 2};

@@ -24,7 +24,8 @@ struct AllreduceOptions {
   bool is_adasum() const { return reduction.op == ReduceOp::kAdasum; }
 };
 
-// A member that has joined adds this to its declared count. No tensor is that large.
+// A member that has joined adds this to its declared count. No tensor is that large, so the others
+// see that it has joined.
 inline constexpr std::int64_t kJoinedDeclaredCount = std::int64_t{1} << 62;
 
 inline std::int64_t declared_count_of(const AllreduceOptions& options) {
@@ -37,13 +38,13 @@ inline bool has_joined(const EntryBarrier& entry_barrier, int member) {
 }
 
 // How many members contribute data. Call it after all have entered. Returns 0 if the entries are
-// invalid. Each member must contribute `bytes` bytes, or have joined and expect `bytes` bytes. At
-// least one member must contribute data.
-int count_present(const EntryBarrier& entry_barrier, std::int64_t bytes);
+// invalid. They are valid if each member contributes `bytes` bytes, or has joined and expects
+// `bytes` bytes, and if at least one member contributes data.
+int count_contributing_members(const EntryBarrier& entry_barrier, std::int64_t bytes);
 
 // Sets the divisor of an average over the members that contribute data.
-inline void set_divisor(Reduction& reduction, int present) {
-  if (reduction.op == ReduceOp::kAverageOfPresent) reduction.divisor = present;
+inline void set_divisor(Reduction& reduction, int contributing_members) {
+  if (reduction.op == ReduceOp::kAverageOfPresent) reduction.divisor = contributing_members;
 }
 
 }  // namespace farandole

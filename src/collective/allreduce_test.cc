@@ -187,12 +187,13 @@ TEST(AllreduceAdasum, dot_products_of_many_members_fit) {
 
 // Expects that a step in which two members have these options is a mismatch and writes no output.
 template <class Algorithm>
-void expect_mismatch(const AllreduceOptions& one, const AllreduceOptions& other) {
+void expect_mismatch(const AllreduceOptions& options_of_member_0,
+                     const AllreduceOptions& options_of_member_1) {
   GroupInTest group(2);
   std::vector<Buffer> buffers(2, Buffer(64, std::byte{7}));
   std::vector<Algorithm> steps;
   for (int member = 0; member < 2; ++member) {
-    AllreduceOptions options = member == 0 ? one : other;
+    AllreduceOptions options = member == 0 ? options_of_member_0 : options_of_member_1;
     options.output = buffers[static_cast<std::size_t>(member)].data();
     options.input = options.output;
     steps.emplace_back(group.group(member), step_identity(1), options);

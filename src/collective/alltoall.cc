@@ -35,36 +35,36 @@ Alltoall::Alltoall(Group& group, const StepIdentity& identity, Options options)
                      kPieceAlignment)) {
   CHECK(piece_bytes_max_ > 0, "every member has a piece of a part");
   CHECK(options_.splits.size() == group.ranks.size(), "there is one split for each member");
-  std::int64_t sent = 0;
+  std::int64_t sent_rows = 0;
   for (const std::int64_t rows : options_.splits) {
-    CHECK(rows >= 0 && rows <= options_.rows - sent, "the splits do not exceed the rows");
-    sent += rows;
+    CHECK(rows >= 0 && rows <= options_.rows - sent_rows, "the splits do not exceed the rows");
+    sent_rows += rows;
   }
-  sent_bytes_ = sent * options_.row_bytes;
+  sent_bytes_ = sent_rows * options_.row_bytes;
   if (!is_inline(sent_bytes_))
-    exposes_ = rounds_.entry_barrier().is_worth_exposing(
+    exposes_input_ = rounds_.entry_barrier().is_worth_exposing(
         {options_.input, static_cast<std::size_t>(sent_bytes_)},
         static_cast<std::size_t>(sent_bytes_));
 }
 
 bool Alltoall::are_splits_inline() const { return splits_bytes_ <= kInlinePayloadBytes; }
 
-bool Alltoall::is_inline(std::int64_t sent) const {
-  return sent <= kInlinePayloadBytes - splits_bytes_;
+bool Alltoall::is_inline(std::int64_t sent_bytes) const {
+  return sent_bytes <= kInlinePayloadBytes - splits_bytes_;
 }
 
 std::int64_t Alltoall::staging_bytes() const {
   return are_splits_inline() ? kSlotBytes : kSlotBytes - round_up(splits_bytes_, kPieceAlignment);
 }
 
-// The layout of the staging memory of a member that stages its data and sends at most `largest`
-// bytes to any other member.
-Alltoall::PieceLayout Alltoall::layout_of(std::int64_t largest) const {
-  const std::int64_t bytes = std::min(piece_bytes_max_, round_up(largest, kPieceAlignment));
+// The layout of the staging memory of a member that stages its data and sends at most
+// `largest_share` bytes to any other member.
+Alltoall::PieceLayout Alltoall::piece_layout_of(std::int64_t largest_share) const {
+  const std::int64_t bytes = std::min(piece_bytes_max_, round_up(largest_share, kPieceAlignment));
   return {.bytes = bytes,
           .parts = {
               .bytes = round_up(bytes * rounds_.entry_barrier().group().members(), kPartAlignment),
-              .rounds = rounds_for(largest, bytes),
+              .rounds = rounds_for(largest_share, bytes),
               .staging_bytes = staging_bytes()}};
 }
 
@@ -76,7 +76,7 @@ Alltoall::Range Alltoall::piece_of(std::int64_t share_bytes, const PieceLayout& 
 
 void Alltoall::stage(std::int64_t round) {
   if (round == 0) stage_splits();
-  if (!exposes_ && !is_inline(sent_bytes_)) stage_pieces(round);
+  if (!exposes_input_ && !is_inline(sent_bytes_)) stage_pieces(round);
 }
 
 void Alltoall::stage_splits() {
@@ -90,28 +90,29 @@ void Alltoall::stage_splits() {
 
 void Alltoall::stage_pieces(std::int64_t round) {
   const EntryBarrier& entry_barrier = rounds_.entry_barrier();
-  const int own = entry_barrier.group().member;
+  const int own_member = entry_barrier.group().member;
   const std::span<const std::int64_t> splits = options_.splits;
-  std::int64_t largest = 0;
+  std::int64_t largest_share = 0;
   for (std::size_t to = 0; to < splits.size(); ++to)
-    if (static_cast<int>(to) != own) largest = std::max(largest, splits[to] * options_.row_bytes);
-  if (largest == 0) return;
-  const PieceLayout pieces = layout_of(largest);
+    if (static_cast<int>(to) != own_member)
+      largest_share = std::max(largest_share, splits[to] * options_.row_bytes);
+  if (largest_share == 0) return;
+  const PieceLayout pieces = piece_layout_of(largest_share);
   std::byte* const part =
       entry_barrier.own_staging() + pieces.parts.offset(entry_barrier.identity(), round);
-  std::int64_t before = 0;
+  std::int64_t bytes_before = 0;
   for (int to = 0; to < entry_barrier.group().members(); ++to) {
     const std::int64_t share_bytes = splits[static_cast<std::size_t>(to)] * options_.row_bytes;
     const Range piece = piece_of(share_bytes, pieces, round);
-    if (to != own && piece.bytes > 0)
-      std::memcpy(part + to * pieces.bytes, options_.input + before + piece.begin,
+    if (to != own_member && piece.bytes > 0)
+      std::memcpy(part + to * pieces.bytes, options_.input + bytes_before + piece.begin,
                   static_cast<std::size_t>(piece.bytes));
-    before += share_bytes;
+    bytes_before += share_bytes;
   }
 }
 
 void Alltoall::enter(EntryBarrier& entry_barrier) const {
-  if (exposes_)
+  if (exposes_input_)
     entry_barrier.enter_exposing(options_.rows,
                                  {options_.input, static_cast<std::size_t>(sent_bytes_)});
   else
@@ -146,16 +147,16 @@ bool Alltoall::splits_are_valid() const {
   const int members = rounds_.entry_barrier().group().members();
   for (int member = 0; member < members; ++member) {
     std::int64_t rows_left = rounds_.entry_barrier().declared_count(member);
-    std::int64_t received = 0;
+    std::int64_t received_rows = 0;
     std::int64_t bytes = 0;
     if (__builtin_mul_overflow(rows_left, options_.row_bytes, &bytes)) return false;
     for (int other = 0; other < members; ++other) {
-      const std::int64_t sent = split(member, other);
-      if (sent < 0 || sent > rows_left) return false;
-      rows_left -= sent;
-      if (__builtin_add_overflow(received, split(other, member), &received)) return false;
+      const std::int64_t sent_rows = split(member, other);
+      if (sent_rows < 0 || sent_rows > rows_left) return false;
+      rows_left -= sent_rows;
+      if (__builtin_add_overflow(received_rows, split(other, member), &received_rows)) return false;
     }
-    if (__builtin_mul_overflow(received, options_.row_bytes, &bytes)) return false;
+    if (__builtin_mul_overflow(received_rows, options_.row_bytes, &bytes)) return false;
   }
   return true;
 }
@@ -218,7 +219,7 @@ Copy Alltoall::copy_of(int member, std::int64_t round) const {
       source = entry_barrier.inline_payload(member) + splits_bytes_;
   }
   if (source != nullptr) return round == 0 ? Copy{source + sent.before_us, to, bytes} : Copy{};
-  const PieceLayout pieces = layout_of(sent.largest_share);
+  const PieceLayout pieces = piece_layout_of(sent.largest_share);
   const Range piece = piece_of(bytes, pieces, round);
   return {entry_barrier.staging(member) + pieces.parts.offset(entry_barrier.identity(), round) +
               group.member * pieces.bytes,

@@ -1,10 +1,10 @@
 // All-to-all: every member sends some of its rows to each member. Each member first publishes in
-// its flag line how many rows it sends to each member (its splits). So all members compute the same
-// number of rounds. In a round, a member publishes the next piece of its rows for each other
-// member.
+// its flag line how many rows it sends to each member (its splits). From the splits of all, every
+// member computes the same number of rounds. In a round, a member publishes the next piece of its
+// rows for each other member.
 //
-// Each member decides for itself how it publishes its rows; its splits and its entry tell the
-// others. For p members that send n bytes each, in equal shares:
+// Each member decides for itself how it publishes its rows. Its splits and its entry tell the
+// others which way it has chosen. For p members that send n bytes each, in equal shares:
 // - a few rows fit after the splits in the flag line: 1 wait, for the entry;
 // - memory that the others can see is read in place: 2 waits (one at the end); each member moves
 //   (loads and stores) 2n bytes, which is the lower bound;
@@ -68,8 +68,8 @@ class Alltoall {
   // Size of the staging memory that the parts use. Splits that do not fit into the flag line are
   // after the parts.
   std::int64_t staging_bytes() const;
-  bool is_inline(std::int64_t sent) const;  // whether `sent` bytes fit after the splits
-  PieceLayout layout_of(std::int64_t largest) const;
+  bool is_inline(std::int64_t sent_bytes) const;  // whether they fit after the splits
+  PieceLayout piece_layout_of(std::int64_t largest_share) const;
   static Range piece_of(std::int64_t share_bytes, const PieceLayout& pieces, std::int64_t round);
 
   void stage_splits();
@@ -81,7 +81,7 @@ class Alltoall {
   Copy copy_of(int member, std::int64_t round) const;
 
   template <class EntryBarrierType>
-  friend class BasicRounds;  // calls these four functions
+  friend class BasicRounds;  // calls the next four functions
   void stage(std::int64_t round);
   void enter(EntryBarrier& entry_barrier) const;
   std::optional<std::int64_t> on_all_arrived();
@@ -93,7 +93,7 @@ class Alltoall {
   std::int64_t splits_bytes_;
   std::int64_t piece_bytes_max_;
   std::int64_t sent_bytes_ = 0;  // bytes that we send in total
-  bool exposes_ = false;
+  bool exposes_input_ = false;
   std::byte* output_ = nullptr;
   Copies copies_;
 };

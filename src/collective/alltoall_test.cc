@@ -34,13 +34,13 @@ class AlltoallMembers : public ::testing::TestWithParam<int> {};
 
 TEST_P(AlltoallMembers, is_correct_for_uneven_splits) {
   const int members = GetParam();
-  const std::int64_t large = 2 * kWindow / 3;  // several rounds for any number of members
+  const std::int64_t large_split = 2 * kWindow / 3;  // several rounds for any number of members
   std::vector<PreparedCall> calls;
   calls.push_back(call_of(members, [](int, int) { return 0; }));
-  calls.push_back(call_of(members, [&](int, int to) { return to == 0 ? large : 0; }));
-  calls.push_back(call_of(members, [&](int from, int) { return from == 0 ? large : 0; }));
-  calls.push_back(call_of(members, [&](int from, int to) { return from == to ? large : 0; }));
-  calls.push_back(call_of(members, [&](int from, int to) { return from < to ? large : 1; }));
+  calls.push_back(call_of(members, [&](int, int to) { return to == 0 ? large_split : 0; }));
+  calls.push_back(call_of(members, [&](int from, int) { return from == 0 ? large_split : 0; }));
+  calls.push_back(call_of(members, [&](int from, int to) { return from == to ? large_split : 0; }));
+  calls.push_back(call_of(members, [&](int from, int to) { return from < to ? large_split : 1; }));
   calls.push_back(call_of(members, [](int from, int to) { return from * 10 + to; }, 0));
   calls.push_back(call_of(members, [](int from, int to) { return (from * 7 + to) % 3; }));
   run_in_threads(members, calls);
@@ -143,13 +143,13 @@ TEST(Alltoall, a_received_size_that_overflows_is_a_mismatch) {
 
 TEST(AlltoallDeathTest, invalid_own_splits_abort) {
   GroupInTest group(2);
-  const auto make = [&](std::vector<std::int64_t> splits) {
+  const auto make_step = [&](std::vector<std::int64_t> splits) {
     return Alltoall(group.group(0), step_identity(1),
                     {.rows = 4, .row_bytes = 1, .splits = std::move(splits)});
   };
-  EXPECT_DEATH(make({4}), "one split for each member");
-  EXPECT_DEATH(make({2, 3}), "do not exceed the rows");
-  EXPECT_DEATH(make({5, -1}), "do not exceed the rows");
+  EXPECT_DEATH(make_step({4}), "one split for each member");
+  EXPECT_DEATH(make_step({2, 3}), "do not exceed the rows");
+  EXPECT_DEATH(make_step({5, -1}), "do not exceed the rows");
 }
 
 }  // namespace

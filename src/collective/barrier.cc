@@ -3,7 +3,7 @@
 namespace farandole {
 
 Progress Barrier::advance() {
-  if (!entry_barrier_.entered()) entry_barrier_.enter(0);
+  if (!entry_barrier_.has_entered()) entry_barrier_.enter(0);
   return entry_barrier_.check_arrivals();
 }
 

@@ -28,21 +28,21 @@ TEST(Barrier, no_member_passes_before_all_have_entered) {
 // A member is never more than one step ahead of the slowest, so two slots are enough.
 TEST(Barrier, no_member_is_two_steps_ahead) {
   GroupInTest group(2);
-  std::vector<Barrier> slow;
-  std::vector<Barrier> fast;
+  std::vector<Barrier> slow_barriers;
+  std::vector<Barrier> fast_barriers;
   for (std::uint32_t sequence = 1; sequence <= 3; ++sequence) {
-    slow.emplace_back(group.group(0), step_identity(sequence));
-    fast.emplace_back(group.group(1), step_identity(sequence));
+    slow_barriers.emplace_back(group.group(0), step_identity(sequence));
+    fast_barriers.emplace_back(group.group(1), step_identity(sequence));
   }
-  EXPECT_EQ(slow[0].advance(), Progress::kPending);
-  EXPECT_EQ(fast[0].advance(), Progress::kDone);
-  EXPECT_EQ(fast[1].advance(), Progress::kPending);
-  EXPECT_EQ(slow[0].advance(), Progress::kDone);
-  EXPECT_EQ(slow[1].advance(), Progress::kDone);
-  EXPECT_EQ(slow[2].advance(), Progress::kPending);
-  EXPECT_EQ(fast[1].advance(), Progress::kDone);
-  EXPECT_EQ(fast[2].advance(), Progress::kDone);
-  EXPECT_EQ(slow[2].advance(), Progress::kDone);
+  EXPECT_EQ(slow_barriers[0].advance(), Progress::kPending);
+  EXPECT_EQ(fast_barriers[0].advance(), Progress::kDone);
+  EXPECT_EQ(fast_barriers[1].advance(), Progress::kPending);
+  EXPECT_EQ(slow_barriers[0].advance(), Progress::kDone);
+  EXPECT_EQ(slow_barriers[1].advance(), Progress::kDone);
+  EXPECT_EQ(slow_barriers[2].advance(), Progress::kPending);
+  EXPECT_EQ(fast_barriers[1].advance(), Progress::kDone);
+  EXPECT_EQ(fast_barriers[2].advance(), Progress::kDone);
+  EXPECT_EQ(slow_barriers[2].advance(), Progress::kDone);
 }
 
 }  // namespace

@@ -27,7 +27,7 @@ Broadcast::Broadcast(const Group& group, const StepIdentity& identity, const Opt
     : rounds_(EntryBarrier(group, identity)),
       options_(options),
       parts_(parts_of(options.bytes)),
-      exposes_(rounds_.entry_barrier().is_worth_exposing(input(), input().size())) {}
+      exposes_input_(rounds_.entry_barrier().is_worth_exposing(input(), input().size())) {}
 
 std::span<const std::byte> Broadcast::input() const {
   if (!is_root()) return {};
@@ -41,7 +41,7 @@ std::int64_t Broadcast::bytes_in_round(std::int64_t round) const {
 void Broadcast::stage(std::int64_t round) {
   const EntryBarrier& entry_barrier = rounds_.entry_barrier();
   const std::int64_t bytes = bytes_in_round(round);
-  if (!is_root() || exposes_ || bytes == 0 || entry_barrier.group().members() == 1) return;
+  if (!is_root() || exposes_input_ || bytes == 0 || entry_barrier.group().members() == 1) return;
   std::byte* const to =
       is_inline() ? entry_barrier.own_inline_payload()
                   : entry_barrier.own_staging() + parts_.offset(entry_barrier.identity(), round);
@@ -49,7 +49,7 @@ void Broadcast::stage(std::int64_t round) {
 }
 
 void Broadcast::enter(EntryBarrier& entry_barrier) const {
-  if (exposes_)
+  if (exposes_input_)
     entry_barrier.enter_exposing(options_.bytes, input());
   else
     entry_barrier.enter(options_.bytes);

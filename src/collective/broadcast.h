@@ -4,8 +4,8 @@
 // - small tensors are in the flag line: 1 wait, for the entry;
 // - memory that the others can see is read in place: 2 waits (one at the end); the root moves
 //   nothing, and each other member moves (loads and stores) 2n bytes, which is the lower bound;
-// - other memory is staged in parts; medium-sized tensors have several parts, so that the others
-//   copy one part while the root stages the next: 1 wait per part; each member moves 2n bytes.
+// - other memory is staged in parts: 1 wait per part; each member moves 2n bytes. Medium-sized
+//   tensors have several parts, so that the others copy one part while the root stages the next.
 // If the root's output is not its input, the root moves 2n bytes more.
 #pragma once
 
@@ -42,7 +42,7 @@ class Broadcast {
   const std::byte* published_data(std::int64_t round) const;
 
   template <class EntryBarrierType>
-  friend class BasicRounds;  // calls these four functions
+  friend class BasicRounds;  // calls the next four functions
   void stage(std::int64_t round);
   void enter(EntryBarrier& entry_barrier) const;
   std::optional<std::int64_t> on_all_arrived();
@@ -51,7 +51,7 @@ class Broadcast {
   Rounds rounds_;
   Options options_;
   Parts parts_;  // one part if nothing is staged
-  bool exposes_;
+  bool exposes_input_;
   Copies copies_;
 };
 

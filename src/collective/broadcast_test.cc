@@ -20,7 +20,8 @@ CollectiveStep step_of(const Group& group, std::uint32_t sequence, int root, con
 
 class BroadcastMembers : public ::testing::TestWithParam<int> {};
 
-TEST_P(BroadcastMembers, is_correct_for_every_size_and_root_in_place_and_out_of_place) {
+TEST_P(BroadcastMembers,
+       is_correct_for_every_size_from_first_and_last_root_in_place_and_out_of_place) {
   const int members = GetParam();
   GroupInTest group(members);
   group.run_in_threads([&](int member) {

@@ -20,8 +20,8 @@
 namespace farandole {
 
 // Random numbers between −2 and 2 for floating-point types, and random bytes for other types.
-// Random bytes could be NaNs. The bits of a computed NaN may differ between vector code and scalar
-// code.
+// Random bytes of a floating-point type could be NaNs, and the bits of a computed NaN may differ
+// between vector code and scalar code.
 inline Buffer random_elements(DType dtype, std::int64_t count, unsigned seed) {
   const auto elements = static_cast<std::size_t>(count);
   Buffer buffer = random_bytes(elements * row_of(dtype).bytes, seed);
@@ -55,7 +55,8 @@ struct CallInTest {
   // For each member: whether its memory is in a heap, so that the others can see it. If this is
   // empty, no memory is in a heap.
   std::vector<bool> in_heap = {};
-  // The host parts of the group, which decide the order of sums; if empty, all are on one host.
+  // The host parts of the group: each host first computes its own sum. If empty, all members are on
+  // one host.
   std::vector<std::vector<int>> hosts = {};
   bool hierarchical_adasum = false;  // as in Knobs; only if `hosts` is not empty
   bool in_place = false;             // ignored if the operation has no in-place form
@@ -91,8 +92,8 @@ struct PreparedCall {
     for (std::size_t member = 0; member < members; ++member) expected.push_back(result_of(member));
   }
 
-  // The number of rows that a member gets from each member, for operations that request their
-  // output.
+  // The number of rows that a member gets from each member, for operations that request memory for
+  // their output.
   std::vector<std::int64_t> received_rows(std::size_t member) const {
     if (call.operation == Operation::kAllgather) return call.rows;
     std::vector<std::int64_t> rows;
@@ -129,8 +130,8 @@ struct PreparedCall {
   }
 
   // True if each host rounds its own sum to the tensor's dtype, or lets the sum wrap around.
-  // Otherwise, the result is computed from all inputs: for an Adasum, and for an average that
-  // divides a sum of a wider type.
+  // Otherwise, the result is computed from the inputs of all hosts together. This is the case for
+  // an Adasum, and for an average that divides a sum of a wider type.
   bool sums_by_host() const {
     const ReduceOp op = call.reduction.op;
     const DTypeRow& row = row_of(call.reduction.dtype);
@@ -141,34 +142,35 @@ struct PreparedCall {
     return !call.hosts.empty() && op != ReduceOp::kAdasum && !has_wider_sum;
   }
 
-  // Members that have joined count as zeros.
+  // Computes the Adasum of the averages of the hosts. In these averages, members that have joined
+  // count as zeros.
   void combine_averages_of_hosts(std::int64_t count) {
     std::vector<Buffer> averages;
     std::vector<const std::byte*> pointers;
     for (const std::vector<int>& members : call.hosts) {
-      Reduction on_host = {.dtype = call.reduction.dtype, .op = ReduceOp::kAverage};
-      on_host.divisor = static_cast<int>(members.size());
-      std::vector<const std::byte*> present;
+      Reduction host_reduction = {.dtype = call.reduction.dtype, .op = ReduceOp::kAverage};
+      host_reduction.divisor = static_cast<int>(members.size());
+      std::vector<const std::byte*> contributions;
       for (const int member : members)
         if (!call.has_joined(static_cast<std::size_t>(member)))
-          present.push_back(inputs[static_cast<std::size_t>(member)].data());
+          contributions.push_back(inputs[static_cast<std::size_t>(member)].data());
       Buffer& average = averages.emplace_back(reduced_.size());
       const std::array outputs = {average.data()};
-      if (!present.empty()) reduce(on_host, present, outputs, count);
-      pointers.push_back(present.empty() ? nullptr : average.data());
+      if (!contributions.empty()) reduce(host_reduction, contributions, outputs, count);
+      pointers.push_back(contributions.empty() ? nullptr : average.data());
     }
     const std::array outputs = {reduced_.data()};
     reduce(call.reduction, pointers, outputs, count);
   }
 
-  // Each host rounds its sum to the type of the tensor.
+  // Computes the sum of each host, rounded to the type of the tensor, and then reduces these sums.
   void reduce_by_host(std::int64_t count) {
-    Reduction on_host = call.reduction;
-    if (on_host.op == ReduceOp::kAverage || on_host.op == ReduceOp::kAverageOfPresent)
-      on_host.op = ReduceOp::kSum;
-    on_host.postscale = 1;
-    Reduction between_hosts = call.reduction;
-    between_hosts.prescale = 1;
+    Reduction host_reduction = call.reduction;
+    if (host_reduction.op == ReduceOp::kAverage || host_reduction.op == ReduceOp::kAverageOfPresent)
+      host_reduction.op = ReduceOp::kSum;
+    host_reduction.postscale = 1;
+    Reduction final_reduction = call.reduction;
+    final_reduction.prescale = 1;
     std::vector<Buffer> sums;
     for (const std::vector<int>& members : call.hosts) {
       std::vector<const std::byte*> pointers;
@@ -178,12 +180,12 @@ struct PreparedCall {
       if (pointers.empty()) continue;
       sums.emplace_back(reduced_.size());
       const std::array outputs = {sums.back().data()};
-      reduce(on_host, pointers, outputs, count);
+      reduce(host_reduction, pointers, outputs, count);
     }
     std::vector<const std::byte*> pointers;
     for (const Buffer& sum : sums) pointers.push_back(sum.data());
     const std::array outputs = {reduced_.data()};
-    reduce(between_hosts, pointers, outputs, count);
+    reduce(final_reduction, pointers, outputs, count);
   }
 
   Buffer part(const Buffer& whole, std::int64_t first_row, std::int64_t rows) const {
@@ -203,7 +205,7 @@ struct PreparedCall {
                     scattered_rows(call.rows[0], call.members(), index));
       case Operation::kAllgather:
       case Operation::kAlltoall:
-        return gathered(member);
+        return gathered_rows(member);
       case Operation::kBarrier:
       case Operation::kJoin:
       case Operation::kSend:
@@ -213,7 +215,7 @@ struct PreparedCall {
     return {};
   }
 
-  Buffer gathered(std::size_t member) const {
+  Buffer gathered_rows(std::size_t member) const {
     Buffer rows_of_all_members;
     const std::vector<std::int64_t> rows = received_rows(member);
     for (std::size_t from = 0; from < inputs.size(); ++from) {
@@ -235,28 +237,28 @@ inline bool is_supported(Operation operation, DType dtype, ReduceOp op) {
   return check_reduction(dtype, op).ok();
 }
 
-// The step adds the dot products of an Adasum slice by slice; the reference adds them at once. So
-// the last bits of the weights differ. Only a float64 result is precise enough to show this
-// difference.
-inline bool is_correct(const Reduction& reduction, const Buffer& found, const Buffer& expected) {
+// The step adds the dot products of an Adasum slice by slice; the expected result was computed
+// without slices. So the last bits of the weights differ. Only a float64 result is precise enough
+// to show this difference.
+inline bool is_correct(const Reduction& reduction, const Buffer& actual, const Buffer& expected) {
   if (reduction.op != ReduceOp::kAdasum || reduction.dtype != DType::kFloat64)
-    return same_bytes(found, expected);
-  if (found.size() != expected.size()) return false;
-  double largest = 0;
-  double error = 0;
-  for (std::size_t begin = 0; begin < found.size(); begin += sizeof(double)) {
+    return same_bytes(actual, expected);
+  if (actual.size() != expected.size()) return false;
+  double largest_expected = 0;
+  double largest_error = 0;
+  for (std::size_t begin = 0; begin < actual.size(); begin += sizeof(double)) {
     double element = 0;
     double expected_element = 0;
-    std::memcpy(&element, &found[begin], sizeof(double));
+    std::memcpy(&element, &actual[begin], sizeof(double));
     std::memcpy(&expected_element, &expected[begin], sizeof(double));
-    largest = std::max(largest, std::abs(expected_element));
-    error = std::max(error, std::abs(element - expected_element));
+    largest_expected = std::max(largest_expected, std::abs(expected_element));
+    largest_error = std::max(largest_error, std::abs(element - expected_element));
   }
-  return error <= 0x1p-46 * largest;
+  return largest_error <= 0x1p-46 * largest_expected;
 }
 
 // User memory between guard bytes that must not change. It is unaligned if `shift` is odd. It lies
-// in `heap` unless that is null.
+// in `heap` unless `heap` is null.
 class GuardedMemory {
  public:
   GuardedMemory(std::size_t bytes, unsigned shift, SharedHeap* heap = nullptr)
@@ -297,9 +299,9 @@ class MemberCallInTest {
         member_(static_cast<std::size_t>(member)),
         in_place_(prepared.call.in_place && row_of(prepared.call.operation).may_be_in_place),
         heap_(prepared.call.is_in_heap(member_) ? heap : nullptr),
-        input_(original().size(), prepared.call.seed, heap_),
+        input_(original_input().size(), prepared.call.seed, heap_),
         output_(receives_rows() ? 0 : expected().size(), prepared.call.seed + 1, heap_) {
-    std::ranges::copy(original(), input_.data());
+    std::ranges::copy(original_input(), input_.data());
   }
   MemberCallInTest(const MemberCallInTest&) = delete;
   MemberCallInTest& operator=(const MemberCallInTest&) = delete;
@@ -308,8 +310,8 @@ class MemberCallInTest {
     const CallInTest& call = prepared_.call;
     const std::int64_t rows = call.rows[member_];
     const bool joined = call.has_joined(member_);
-    const bool reads = !joined && (!row_of(call.operation).rooted ||
-                                   static_cast<std::size_t>(call.root) == member_);
+    const bool reads_input = !joined && (!row_of(call.operation).rooted ||
+                                         static_cast<std::size_t>(call.root) == member_);
     return choose_step(
         group, identity,
         {.operation = call.operation,
@@ -323,7 +325,7 @@ class MemberCallInTest {
          .row_bytes = call.row_bytes(),
          .splits = call.splits.empty() ? std::vector<std::int64_t>{} : call.splits[member_],
          .joined = joined,
-         .input = reads ? input_.data() : nullptr,
+         .input = reads_input ? input_.data() : nullptr,
          .output = joined || receives_rows() ? nullptr : output().data(),
          .allocate = [this](std::span<const std::int64_t> received) {
            return allocate(received);
@@ -332,7 +334,7 @@ class MemberCallInTest {
 
   // Whether the step has written no user memory and requested no memory.
   bool is_untouched() const {
-    return !allocated_ && same_bytes(input_.content(), original()) &&
+    return !allocated_ && same_bytes(input_.content(), original_input()) &&
            same_bytes(output_.content(),
                       Buffer(output_.content().size(), GuardedMemory::kUninitialized)) &&
            guards_are_intact();
@@ -344,7 +346,8 @@ class MemberCallInTest {
                                     << ", " << prepared_.call.text());
     EXPECT_TRUE(is_correct(prepared_.call.reduction,
                            in_place_ ? input_.content() : output_.content(), expected()));
-    EXPECT_TRUE(in_place_ || same_bytes(input_.content(), original())) << "the input was written";
+    EXPECT_TRUE(in_place_ || same_bytes(input_.content(), original_input()))
+        << "the input was written";
     EXPECT_TRUE(guards_are_intact());
     EXPECT_EQ(allocated_, receives_rows());
     if (receives_rows()) {
@@ -356,7 +359,7 @@ class MemberCallInTest {
   }
 
  private:
-  const Buffer& original() const { return prepared_.inputs[member_]; }
+  const Buffer& original_input() const { return prepared_.inputs[member_]; }
   const Buffer& expected() const { return prepared_.expected[member_]; }
   bool receives_rows() const {
     return row_of(prepared_.call.operation).output_rule == OutputRule::kEngineMemory;
@@ -411,14 +414,15 @@ inline CallInTest random_call(std::mt19937& random, CallInTest call, int members
   call.reduction.prescale = kScales[random_below(random, 5)];
   call.reduction.postscale = kScales[random_below(random, 5)];
   if (call.operation == Operation::kAllgather)
-    for (std::int64_t& own : call.rows) own = rows * random_below(random, 4) / members;
+    for (std::int64_t& member_rows : call.rows)
+      member_rows = rows * random_below(random, 4) / members;
   if (call.operation == Operation::kAlltoall) {
-    for (std::int64_t& own : call.rows) {
+    for (std::int64_t& member_rows : call.rows) {
       std::vector<std::int64_t>& splits = call.splits.emplace_back();
-      own = random_below(random, 3);  // rows that are sent to no member
+      member_rows = random_below(random, 3);  // rows that are sent to no member
       for (int to = 0; to < members; ++to) {
         splits.push_back(rows * random_below(random, 3) / members + random_below(random, 2));
-        own += splits.back();
+        member_rows += splits.back();
       }
     }
   }
@@ -453,21 +457,21 @@ class MemberRun {
   // `calls` must outlive this object.
   MemberRun(const std::vector<PreparedCall>& calls, int member) : calls_(calls), member_(member) {}
 
-  bool is_over() const { return next_ == calls_.size(); }
+  bool is_over() const { return next_call_ == calls_.size(); }
   // Calls advance() once. Returns false if that did nothing, because the member waits for others or
   // has finished all calls.
   bool advance_once(Group& group, SharedHeap& heap) {
     if (is_over()) return false;
     if (!step_) {
-      call_ = std::make_unique<MemberCallInTest>(calls_[next_], member_, &heap);
-      step_ = call_->step(group, step_identity(static_cast<std::uint32_t>(next_ + 1)));
+      call_ = std::make_unique<MemberCallInTest>(calls_[next_call_], member_, &heap);
+      step_ = call_->step(group, step_identity(static_cast<std::uint32_t>(next_call_ + 1)));
     }
     const Progress progress = advance(*step_);
     EXPECT_TRUE(progress != Progress::kMismatch && progress != Progress::kMisprediction);
     if (progress == Progress::kDone) {
       call_->expect_result();
       step_.reset();
-      ++next_;
+      ++next_call_;
     }
     return progress == Progress::kAdvanced || progress == Progress::kDone;
   }
@@ -475,7 +479,7 @@ class MemberRun {
  private:
   const std::vector<PreparedCall>& calls_;
   const int member_;
-  std::size_t next_ = 0;
+  std::size_t next_call_ = 0;
   std::unique_ptr<MemberCallInTest> call_;
   std::optional<CollectiveStep> step_;
 };

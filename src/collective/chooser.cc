@@ -80,13 +80,13 @@ CollectiveStep choose_step(Group& group, const StepIdentity& identity, Collectiv
 }
 
 Progress advance(CollectiveStep& step) {
-  const auto advance_one = [](auto& algorithm) {
+  const auto advance_algorithm = [](auto& algorithm) {
     if constexpr (requires { algorithm->advance(); })
       return algorithm->advance();  // a StepBetweenHosts
     else
       return algorithm.advance();
   };
-  return std::visit(advance_one, step);
+  return std::visit(advance_algorithm, step);
 }
 
 std::array<std::span<const std::byte>, 2> exposable_memory(const Group& group,

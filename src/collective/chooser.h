@@ -27,9 +27,10 @@ namespace farandole {
 //   needs. So that member may leave the group at once, and the others finish without waiting for
 //   it.
 // - A member may leave before its step is kDone, or a rank may die. The owner of exposed memory may
-//   then already have overwritten it. So no member completes a step in which it has read exposed
-//   memory: the step stays kPending. A step also stays kPending if the group was closed before all
-//   had entered. A caller that sees the end of its group must therefore stop calling advance().
+//   then already have overwritten it. So in these cases, no member completes a step in which it has
+//   read exposed memory: the step stays kPending. A step also stays kPending if the group was
+//   closed before all had entered. A caller that sees the end of its group must therefore stop
+//   calling advance().
 // - A step that not all members have entered can be destroyed after FlagBoard::roll_back; then a
 //   new step can use its slot.
 // - advance() does about one window of work and never blocks. It must not be called after kDone,
@@ -40,8 +41,9 @@ using CollectiveStep =
                  Alltoall, std::unique_ptr<StepBetweenHosts>>;
 
 // `group` is borrowed, with its scratch, and must outlive the step. For a reduction,
-// check_reduction() must be ok; `splits` must fit `rows`. A join is not a step. If the group has
-// members on several hosts, supports() in hosts/start_step.h must be ok.
+// check_reduction() must be ok; `splits` must fit `rows`. The call must not be a join, a send or a
+// receive, because these are not steps. If the group has members on several hosts, supports() in
+// hosts/start_step.h must be ok.
 CollectiveStep choose_step(Group& group, const StepIdentity& identity, CollectiveCall&& call);
 
 Progress advance(CollectiveStep& step);

@@ -21,40 +21,42 @@ struct Copy {
 // round.
 class Copies {
  public:
-  // Copies from every member: first from the next member, and last from ourselves. So not all
-  // members read from the same member at once. Returns false if a copy is unfinished; then call
-  // advance() again. Until advance() returns true, the results of copy_of() must not change.
+  // Copies from every member: first from the next member, and last from this member itself. So the
+  // members do not all read from the same member at the same time. Returns false if a copy is
+  // unfinished; then call advance() again. Until advance() returns true, the results of copy_of()
+  // must not change.
   template <class CopyOf>
   bool advance(const Group& group, const CopyOf& copy_of) {
-    std::int64_t bytes_left = kChunkBytes;
-    for (const int members = group.members(); finished_ < members; ++finished_) {
-      const Copy copy = copy_of((group.member + 1 + finished_) % members);
-      if (!advance_one(copy, bytes_left)) return false;
+    std::int64_t bytes_left = kBytesPerAdvance;
+    for (const int members = group.members(); finished_copies_ < members; ++finished_copies_) {
+      const Copy copy = copy_of((group.member + 1 + finished_copies_) % members);
+      if (!advance_copy(copy, bytes_left)) return false;
     }
-    finished_ = 0;
+    finished_copies_ = 0;
     return true;
   }
 
   // Advances a round that has a single copy.
   bool advance(const Copy& copy) {
-    std::int64_t bytes_left = kChunkBytes;
-    return advance_one(copy, bytes_left);
+    std::int64_t bytes_left = kBytesPerAdvance;
+    return advance_copy(copy, bytes_left);
   }
 
  private:
-  bool advance_one(const Copy& copy, std::int64_t& bytes_left) {
-    const std::int64_t bytes = std::min(bytes_left, copy.bytes - copied_);
+  bool advance_copy(const Copy& copy, std::int64_t& bytes_left) {
+    const std::int64_t bytes = std::min(bytes_left, copy.bytes - copied_bytes_);
     if (bytes > 0)
-      std::memcpy(copy.to + copied_, copy.from + copied_, static_cast<std::size_t>(bytes));
-    copied_ += bytes;
+      std::memcpy(copy.to + copied_bytes_, copy.from + copied_bytes_,
+                  static_cast<std::size_t>(bytes));
+    copied_bytes_ += bytes;
     bytes_left -= bytes;
-    if (copied_ < copy.bytes) return false;
-    copied_ = 0;
+    if (copied_bytes_ < copy.bytes) return false;
+    copied_bytes_ = 0;
     return true;
   }
 
-  int finished_ = 0;         // finished copies of this round
-  std::int64_t copied_ = 0;  // bytes of the current copy that are done
+  int finished_copies_ = 0;        // of this round
+  std::int64_t copied_bytes_ = 0;  // of the current copy
 };
 
 }  // namespace farandole

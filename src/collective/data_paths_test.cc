@@ -32,9 +32,9 @@ class DataPaths : public ::testing::TestWithParam<std::tuple<OperationRow, int>>
                        .root = static_cast<int>(seed_) % members(),
                        .in_heap = std::move(in_heap),
                        .seed = ++seed_};
-    const bool uneven = std::get<0>(GetParam()).output_rule == OutputRule::kEngineMemory;
+    const bool is_uneven = std::get<0>(GetParam()).output_rule == OutputRule::kEngineMemory;
     for (int member = 0; member < members(); ++member)
-      call.rows.push_back(bytes(uneven ? member : 0));
+      call.rows.push_back(bytes(is_uneven ? member : 0));
     if (operation() == Operation::kAlltoall)
       for (const std::int64_t rows : call.rows) call.splits.push_back(even_splits(rows));
     return PreparedCall(call);

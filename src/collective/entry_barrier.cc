@@ -22,17 +22,18 @@ void EntryBarrier::enter_exposing(std::int64_t declared_count, std::span<const s
   enter(declared_count, location_of(input), location_of(output));
 }
 
-std::byte* EntryBarrier::exposed(int member, std::uint64_t location, std::size_t bytes) const {
+std::byte* EntryBarrier::exposed_memory(int member, std::uint64_t location,
+                                        std::size_t bytes) const {
   if (location == kNoLocation) return nullptr;
   return group_->heaps[static_cast<std::size_t>(member)]->at(location, bytes);
 }
 
 const std::byte* EntryBarrier::input(int member, std::size_t bytes) const {
-  return exposed(member, board().entry(member).input, bytes);
+  return exposed_memory(member, board().entry(member).input, bytes);
 }
 
 std::byte* EntryBarrier::output(int member, std::size_t bytes) const {
-  return exposed(member, board().entry(member).output, bytes);
+  return exposed_memory(member, board().entry(member).output, bytes);
 }
 
 }  // namespace farandole

@@ -22,7 +22,7 @@ class BasicEntryBarrier {
 
   Board& board() const { return *board_; }
   const StepIdentity& identity() const { return identity_; }
-  bool entered() const { return entered_; }
+  bool has_entered() const { return entered_; }
 
   // Publishes our entry. Data staged before this call belongs to phase 0. The previous step must be
   // completed.
@@ -105,7 +105,8 @@ class EntryBarrier : public BasicEntryBarrier<FlagBoard> {
   // bytes.
   const std::byte* input(int member, std::size_t bytes) const;
   std::byte* output(int member, std::size_t bytes) const;
-  // False if a member's entry exposes an input of `bytes` bytes that is not completely in its heap.
+  // False if the entry of a member exposes an input whose `bytes` bytes are not completely in the
+  // heap of that member.
   bool exposes_enough(int member, std::int64_t bytes) const {
     return !exposes_input(member) || input(member, static_cast<std::size_t>(bytes)) != nullptr;
   }
@@ -121,7 +122,7 @@ class EntryBarrier : public BasicEntryBarrier<FlagBoard> {
 
  private:
   std::uint64_t location_of(std::span<const std::byte> memory) const;
-  std::byte* exposed(int member, std::uint64_t location, std::size_t bytes) const;
+  std::byte* exposed_memory(int member, std::uint64_t location, std::size_t bytes) const;
   std::byte* staging_of(int member) const {
     return group_->stagings[static_cast<std::size_t>(member)] +
            identity().sequence % kSlots * kStagingBytesPerSlot;

@@ -15,8 +15,9 @@ TEST(EntryBarrier, is_done_when_all_have_entered_and_gives_their_counts) {
   for (int member = 0; member < 3; ++member)
     entry_barriers.emplace_back(group.group(member), step_identity(1));
   for (int member = 0; member < 3; ++member) {
-    EXPECT_EQ(entry_barriers[0].entered() ? entry_barriers[0].check_arrivals() : Progress::kPending,
-              Progress::kPending);
+    EXPECT_EQ(
+        entry_barriers[0].has_entered() ? entry_barriers[0].check_arrivals() : Progress::kPending,
+        Progress::kPending);
     entry_barriers[static_cast<std::size_t>(member)].enter(member * 10);
   }
   for (EntryBarrier& entry_barrier : entry_barriers) {
@@ -44,19 +45,19 @@ TEST(EntryBarrier, every_slot_has_its_own_staging_memory) {
 TEST(EntryBarrier, exposes_only_memory_in_heaps) {
   GroupInTest group(2);
   const auto block = group.heap(1).allocate(1000).value();
-  std::array<std::byte, 1000> ordinary{};
+  std::array<std::byte, 1000> private_memory{};
   EntryBarrier exposer(group.group(1), step_identity(1));
-  EntryBarrier other(group.group(0), step_identity(1));
-  exposer.enter_exposing(0, {block.get(), 1000}, ordinary);
-  other.enter_exposing(0, ordinary, {});
-  ASSERT_EQ(other.check_arrivals(), Progress::kDone);
+  EntryBarrier observer(group.group(0), step_identity(1));
+  exposer.enter_exposing(0, {block.get(), 1000}, private_memory);
+  observer.enter_exposing(0, private_memory, {});
+  ASSERT_EQ(observer.check_arrivals(), Progress::kDone);
   block.get()[3] = std::byte{42};
-  ASSERT_NE(other.input(1, 1000), nullptr);
-  EXPECT_EQ(other.input(1, 1000)[3], std::byte{42});
-  EXPECT_EQ(other.output(1, 1000), nullptr);
+  ASSERT_NE(observer.input(1, 1000), nullptr);
+  EXPECT_EQ(observer.input(1, 1000)[3], std::byte{42});
+  EXPECT_EQ(observer.output(1, 1000), nullptr);
   EXPECT_EQ(exposer.input(0, 1000), nullptr);
-  EXPECT_TRUE(other.exposes_input(1) && !other.exposes_input(0) &&
-              other.any_member_exposes_input());
+  EXPECT_TRUE(observer.exposes_input(1) && !observer.exposes_input(0) &&
+              observer.any_member_exposes_input());
 }
 
 TEST(EntryBarrier, memory_outside_of_the_heap_is_not_accessible) {

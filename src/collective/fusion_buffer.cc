@@ -13,8 +13,8 @@ void FusionBuffer::clear() {
   pieces_.clear();
   bytes_ = 0;
   memory_ = nullptr;
-  piece_ = 0;
-  copied_ = 0;
+  piece_index_ = 0;
+  copied_bytes_ = 0;
   memory_offset_ = 0;
 }
 
@@ -54,23 +54,25 @@ bool FusionBuffer::are_contiguous() const {
 
 bool FusionBuffer::copy_chunk(bool packs) {
   if (in_place_) return true;
-  for (std::int64_t bytes_left = kChunkBytes; piece_ < pieces_.size() && bytes_left > 0;) {
-    const Piece& piece = pieces_[piece_];
-    const std::int64_t bytes = std::min(bytes_left, piece.bytes - copied_);
+  for (std::int64_t bytes_left = kBytesPerAdvance;
+       piece_index_ < pieces_.size() && bytes_left > 0;) {
+    const Piece& piece = pieces_[piece_index_];
+    const std::int64_t bytes = std::min(bytes_left, piece.bytes - copied_bytes_);
     if (packs)
-      std::memcpy(memory_ + memory_offset_, piece.input + copied_, static_cast<std::size_t>(bytes));
+      std::memcpy(memory_ + memory_offset_, piece.input + copied_bytes_,
+                  static_cast<std::size_t>(bytes));
     else
-      std::memcpy(piece.output + copied_, memory_ + memory_offset_,
+      std::memcpy(piece.output + copied_bytes_, memory_ + memory_offset_,
                   static_cast<std::size_t>(bytes));
     bytes_left -= bytes;
-    copied_ += bytes;
+    copied_bytes_ += bytes;
     memory_offset_ += bytes;
-    if (copied_ < piece.bytes) continue;
-    ++piece_;
-    copied_ = 0;
+    if (copied_bytes_ < piece.bytes) continue;
+    ++piece_index_;
+    copied_bytes_ = 0;
   }
-  if (piece_ < pieces_.size()) return false;
-  piece_ = 0;
+  if (piece_index_ < pieces_.size()) return false;
+  piece_index_ = 0;
   memory_offset_ = 0;
   return true;
 }

@@ -40,7 +40,7 @@ class FusionBuffer {
   bool in_place() const { return in_place_; }
 
   // pack() copies the inputs to memory(); unpack() copies memory() to the outputs. Each call copies
-  // a bounded number of bytes; true when everything is copied.
+  // a bounded number of bytes, and returns true when everything is copied.
   bool pack() { return copy_chunk(true); }
   bool unpack() { return copy_chunk(false); }
 
@@ -56,8 +56,8 @@ class FusionBuffer {
   std::int64_t bytes_ = 0;
   std::byte* memory_ = nullptr;
   bool in_place_ = false;
-  std::size_t piece_ = 0;           // index of the piece that is being copied
-  std::int64_t copied_ = 0;         // bytes of this piece that are copied
+  std::size_t piece_index_ = 0;     // of the piece that is being copied
+  std::int64_t copied_bytes_ = 0;   // of this piece
   std::int64_t memory_offset_ = 0;  // offset in memory_
 };
 

@@ -38,11 +38,11 @@ TEST(FusionBuffer, packs_in_order_and_unpacks_to_the_outputs) {
     EXPECT_FALSE(buffer.pack());
     while (!buffer.pack()) {
     }
-    std::byte* at = buffer.memory();
+    std::byte* position = buffer.memory();
     for (const auto& input : inputs) {
-      EXPECT_TRUE(std::ranges::equal(std::span(at, input.size()), input));
-      std::memset(at, 7 + static_cast<int>(input.size() % 100), input.size());
-      at += input.size();
+      EXPECT_TRUE(std::ranges::equal(std::span(position, input.size()), input));
+      std::memset(position, 7 + static_cast<int>(input.size() % 100), input.size());
+      position += input.size();
     }
     EXPECT_FALSE(buffer.unpack());
     while (!buffer.unpack()) {

@@ -24,7 +24,7 @@ inline constexpr std::size_t kStagingBytes = kSlots * kStagingBytesPerSlot;
 
 // About how many bytes one call of advance() copies or reduces if the tensor is not divided into
 // windows.
-inline constexpr std::int64_t kChunkBytes = 256 * 1024;
+inline constexpr std::int64_t kBytesPerAdvance = 256 * 1024;
 
 // Lists that a step fills after all members have entered. The next step reuses them, which saves
 // allocations.
@@ -49,8 +49,8 @@ struct StepIdentity;
 struct HostParts {
   int host = 0;                           // the index of our host part
   std::vector<std::vector<int>> members;  // for each host part: its members in the group, ascending
-  Lane* lane = nullptr;                   // ours; null if no lane has our index in the host part
-  bool hierarchical_adasum = false;       // as in Knobs
+  Lane* lane = nullptr;  // our lane; null if our index in the host part is lanes() or more
+  bool hierarchical_adasum = false;  // as in Knobs
   // start_step() of the room `hosts`. That room has the algorithms for groups on several hosts.
   std::unique_ptr<StepBetweenHosts> (*start_step)(Group&, const StepIdentity&,
                                                   CollectiveCall&&) = nullptr;
@@ -59,7 +59,7 @@ struct HostParts {
   int members_on(int index) const {
     return static_cast<int>(members[static_cast<std::size_t>(index)].size());
   }
-  int lanes() const;               // as many as the smallest host part has members
+  int lanes() const;               // their number: as many as the smallest host part has members
   int group_members() const;       // the members of all host parts
   int host_of(int member) const;   // of a member of the group
   int index_of(int member) const;  // of a member of the group in its host part
@@ -88,14 +88,14 @@ inline int HostParts::index_of(int member) const {
   return static_cast<int>(std::ranges::lower_bound(part, member) - part.begin());
 }
 
-// Owns only the scratch lists and lives as long as the engine's group. Only one thread at a time
-// may use it: the holder of the progress lock.
+// It owns only the scratch lists, and lives as long as the group in the engine. Only one thread at
+// a time may use it: the holder of the progress lock.
 struct Group {
   int member = 0;          // our index
   std::vector<int> ranks;  // world ranks, ascending
   FlagBoard* board = nullptr;
   std::vector<std::byte*> stagings;    // for each member: kStagingBytes, slot by slot
-  const SharedHeap* heap = nullptr;    // ours; null if the others cannot see any of our memory
+  const SharedHeap* heap = nullptr;    // our heap; null if the others cannot see our memory
   std::vector<const PeerHeap*> heaps;  // by member, including ours
   Costs costs;                         // the same on all members
   StepScratch scratch = {};            // for the step that is running

@@ -96,7 +96,7 @@ class GroupInTest {
   // nothing more, and the others must still finish.
   void finish_in_random_order(std::vector<CollectiveStep>& steps, unsigned seed) {
     std::mt19937 random(seed);
-    std::vector<bool> pending(steps.size(), false);
+    std::vector<bool> is_pending(steps.size(), false);
     std::vector<std::size_t> unfinished;
     for (std::size_t member = 0; member < steps.size(); ++member) unfinished.push_back(member);
     while (!unfinished.empty()) {
@@ -105,14 +105,14 @@ class GroupInTest {
       // One time in four, the chosen member runs as far ahead as the others allow.
       const int advances_max = random() % 4 == 0 ? 1'000'000 : 1;
       Progress progress = advance(steps[member]);
-      if (progress != Progress::kPending) pending.assign(steps.size(), false);
+      if (progress != Progress::kPending) is_pending.assign(steps.size(), false);
       for (int count = 1; count < advances_max && progress == Progress::kAdvanced; ++count)
         progress = advance(steps[member]);
       ASSERT_TRUE(progress != Progress::kMismatch && progress != Progress::kMisprediction);
-      pending[member] = progress == Progress::kPending;
+      is_pending[member] = progress == Progress::kPending;
       if (progress == Progress::kDone)
         unfinished.erase(unfinished.begin() + static_cast<long>(chosen));
-      ASSERT_FALSE(all_pending(unfinished, pending))
+      ASSERT_FALSE(all_pending(unfinished, is_pending))
           << "all unfinished members wait, seed " << seed;
       ASSERT_FALSE(progress == Progress::kPending && unfinished.size() < steps.size())
           << "member " << member << " waits, though another one is done, seed " << seed;
@@ -127,9 +127,9 @@ class GroupInTest {
     return std::vector<Block>((bytes + kFlagLineBytes - 1) / kFlagLineBytes);
   }
   static bool all_pending(const std::vector<std::size_t>& unfinished,
-                          const std::vector<bool>& pending) {
+                          const std::vector<bool>& is_pending) {
     for (const std::size_t member : unfinished)
-      if (!pending[member]) return false;
+      if (!is_pending[member]) return false;
     return !unfinished.empty();
   }
 

@@ -7,8 +7,8 @@
 // entries. An entry carries a note: a few bytes that the algorithm chooses. Then the lanes move
 // data. No lane moves data of a step before its member knows that all members on all hosts have
 // entered the step. So a step that is rolled back has moved no data. Data that arrives always
-// belongs to a step that this member runs or is about to run. If a step is given up, its caller
-// must make the lane drop the borrowed memory before the calls of the step end.
+// belongs to a step that this member runs or is about to run. If the caller of a step gives it up,
+// the caller must make the lane drop the borrowed memory before the calls of the step end.
 #pragma once
 
 #include <cstddef>
@@ -49,7 +49,7 @@ class Lane {
   virtual void send(int host, std::span<const std::byte> bytes) = 0;
   // Says where the next bytes of the stream from another host go. The memory is borrowed until
   // bytes_received() has counted it.
-  virtual void receive(int host, std::span<std::byte> into) = 0;
+  virtual void receive(int host, std::span<std::byte> destination) = 0;
   // How many bytes of the step's streams have been sent or received since begin(). These counts
   // grow only between two calls of a step's advance().
   virtual std::uint64_t bytes_sent(int host) const = 0;

@@ -27,9 +27,10 @@ void OneShotAllreduce::stage(std::int64_t /*round*/) {
 }
 
 std::optional<std::int64_t> OneShotAllreduce::on_all_arrived() {
-  const int present = count_present(rounds_.entry_barrier(), options_.bytes());
-  if (present == 0) return std::nullopt;
-  set_divisor(options_.reduction, present);
+  const int contributing_members =
+      count_contributing_members(rounds_.entry_barrier(), options_.bytes());
+  if (contributing_members == 0) return std::nullopt;
+  set_divisor(options_.reduction, contributing_members);
   return options_.count == 0 ? 0 : 1;
 }
 

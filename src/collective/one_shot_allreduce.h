@@ -25,7 +25,7 @@ class OneShotAllreduce {
 
  private:
   template <class EntryBarrierType>
-  friend class BasicRounds;  // calls these four functions
+  friend class BasicRounds;  // calls the next four functions
   void stage(std::int64_t round);
   void enter(EntryBarrier& entry_barrier) const {
     entry_barrier.enter(declared_count_of(options_));

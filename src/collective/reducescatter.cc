@@ -19,7 +19,7 @@ Reducescatter::Reducescatter(Group& group, const StepIdentity& identity, const O
                             round_up(share(0).bytes, kPieceAlignment))),
       parts_{.bytes = round_up(piece_bytes_ * group.members(), kPartAlignment),
              .rounds = share(0).bytes == 0 ? 0 : rounds_for(share(0).bytes, piece_bytes_)},
-      exposes_(rounds_.entry_barrier().is_worth_exposing(
+      exposes_input_(rounds_.entry_barrier().is_worth_exposing(
           input(), static_cast<std::size_t>(options.bytes() - share(group.member).bytes))) {
   CHECK(kRoundBytes / group.members() >= kPieceAlignment, "every member has a piece of a part");
   CHECK(options.row_bytes % static_cast<std::int64_t>(row_of(options.reduction.dtype).bytes) == 0,
@@ -49,7 +49,7 @@ std::int64_t Reducescatter::piece_offset(std::int64_t round, int member) const {
 void Reducescatter::stage(std::int64_t round) {
   const EntryBarrier& entry_barrier = rounds_.entry_barrier();
   const Group& group = entry_barrier.group();
-  if (exposes_ || options_.bytes() == 0 || group.members() == 1) return;
+  if (exposes_input_ || options_.bytes() == 0 || group.members() == 1) return;
   if (is_inline()) {
     std::memcpy(entry_barrier.own_inline_payload(), options_.input,
                 static_cast<std::size_t>(options_.bytes()));
@@ -64,7 +64,7 @@ void Reducescatter::stage(std::int64_t round) {
 }
 
 void Reducescatter::enter(EntryBarrier& entry_barrier) const {
-  if (exposes_)
+  if (exposes_input_)
     entry_barrier.enter_exposing(options_.bytes(), input());
   else
     entry_barrier.enter(options_.bytes());
@@ -86,19 +86,20 @@ std::optional<std::int64_t> Reducescatter::on_all_arrived() {
   return parts_.rounds;
 }
 
-// One call reduces a whole piece, but only kChunkBytes of a share that is not divided into pieces.
+// One call reduces a whole piece, but only kBytesPerAdvance of a share that is not divided into
+// pieces.
 bool Reducescatter::consume(std::int64_t round) {
   const Group& group = rounds_.entry_barrier().group();
-  const std::int64_t bytes_left = piece(round, group.member).bytes - reduced_;
+  const std::int64_t bytes_left = piece(round, group.member).bytes - reduced_bytes_;
   if (bytes_left == 0) return true;
-  const std::int64_t bytes = std::min(bytes_left, kChunkBytes);
+  const std::int64_t bytes = std::min(bytes_left, kBytesPerAdvance);
   scratch_->inputs.clear();
   for (int member = 0; member < group.members(); ++member)
-    scratch_->inputs.push_back(published_data(member, round) + reduced_);
-  const std::array outputs = {options_.output + round * piece_bytes_ + reduced_};
+    scratch_->inputs.push_back(published_data(member, round) + reduced_bytes_);
+  const std::array outputs = {options_.output + round * piece_bytes_ + reduced_bytes_};
   reduce(options_.reduction, scratch_->inputs, outputs,
          bytes / static_cast<std::int64_t>(row_of(options_.reduction.dtype).bytes));
-  reduced_ = bytes < bytes_left ? reduced_ + bytes : 0;
+  reduced_bytes_ = bytes < bytes_left ? reduced_bytes_ + bytes : 0;
   return bytes == bytes_left;
 }
 

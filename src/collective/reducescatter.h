@@ -1,6 +1,6 @@
 // Reduce-scatter: every member reduces its own rows over all members. In each round, a member
-// publishes to every other member the next piece of the rows that the other member reduces. For the
-// rows that it reduces itself, a member reads its own input and writes its output directly. All
+// publishes, for every other member, the next piece of the rows that this other member reduces. For
+// the rows that it reduces itself, a member reads its own input and writes its output directly. All
 // members pass the same size.
 //
 // Cost for p members that contribute n bytes each:
@@ -55,11 +55,11 @@ class Reducescatter {
   Range piece(std::int64_t round, int member) const;  // what a member reduces in one round
   // Where the piece for a member begins in the staging memory of any other member.
   std::int64_t piece_offset(std::int64_t round, int member) const;
-  // Where a member has the piece that we reduce in this round.
+  // Where a member publishes the piece that we reduce in this round.
   const std::byte* published_data(int member, std::int64_t round) const;
 
   template <class EntryBarrierType>
-  friend class BasicRounds;  // calls these four functions
+  friend class BasicRounds;  // calls the next four functions
   void stage(std::int64_t round);
   void enter(EntryBarrier& entry_barrier) const;
   std::optional<std::int64_t> on_all_arrived();
@@ -71,8 +71,8 @@ class Reducescatter {
   // bytes of each member's piece per round; the largest share if nothing is staged
   std::int64_t piece_bytes_;
   Parts parts_;
-  bool exposes_;
-  std::int64_t reduced_ = 0;  // finished bytes of our piece of this round
+  bool exposes_input_;
+  std::int64_t reduced_bytes_ = 0;  // of our piece of this round
 };
 
 }  // namespace farandole

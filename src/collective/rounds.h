@@ -46,8 +46,7 @@ class BasicRounds {
   //   std::optional<std::int64_t> on_all_arrived(): called when all have entered. Returns the
   //     number of rounds, which is the same on all members. Empty if an entry is invalid;
   //   bool consume(round): copies or reduces what the others publish for us; false while the round
-  //   is
-  //     unfinished.
+  //     is unfinished.
   template <class Algorithm>
   Progress advance(Algorithm& algorithm);
 

@@ -45,19 +45,19 @@ TwoShotAllreduce::Range TwoShotAllreduce::window(std::int64_t index) const {
 }
 
 TwoShotAllreduce::Range TwoShotAllreduce::staged_window(std::int64_t index) const {
-  const std::int64_t full = kRoundBytes / options_.element_bytes();
-  const std::int64_t begin = index * full;
-  return {begin, std::min(full, options_.count - begin)};
+  const std::int64_t full_window = kRoundBytes / options_.element_bytes();
+  const std::int64_t begin = index * full_window;
+  return {begin, std::min(full_window, options_.count - begin)};
 }
 
 TwoShotAllreduce::Range TwoShotAllreduce::slice(Range window, int member) const {
   const std::int64_t members = shots_.entry_barrier().group().members();
   const std::int64_t even_share = (window.count + members - 1) / members;
-  const bool large = even_share * options_.element_bytes() >= kPagesMin * kPageBytes;
-  const std::int64_t full =
-      round_up(even_share, (large ? kPageBytes : kLineBytes) / options_.element_bytes());
-  const std::int64_t begin = std::min(full * member, window.count);
-  return {begin, std::min(full, window.count - begin)};
+  const bool is_large = even_share * options_.element_bytes() >= kPagesMin * kPageBytes;
+  const std::int64_t full_slice =
+      round_up(even_share, (is_large ? kPageBytes : kLineBytes) / options_.element_bytes());
+  const std::int64_t begin = std::min(full_slice * member, window.count);
+  return {begin, std::min(full_slice, window.count - begin)};
 }
 
 std::int64_t TwoShotAllreduce::part_offset(std::int64_t index) const {
@@ -109,9 +109,9 @@ void TwoShotAllreduce::enter(EntryBarrier& entry_barrier) const {
 
 std::optional<std::int64_t> TwoShotAllreduce::on_all_arrived() {
   const EntryBarrier& entry_barrier = shots_.entry_barrier();
-  const int present = count_present(entry_barrier, options_.bytes());
-  if (present == 0) return std::nullopt;
-  set_divisor(options_.reduction, present);
+  const int contributing_members = count_contributing_members(entry_barrier, options_.bytes());
+  if (contributing_members == 0) return std::nullopt;
+  set_divisor(options_.reduction, contributing_members);
   if (options_.count == 0) return 0;
   const auto bytes = static_cast<std::size_t>(options_.bytes());
   const int members = entry_barrier.group().members();
@@ -136,13 +136,13 @@ std::optional<std::int64_t> TwoShotAllreduce::on_all_arrived() {
   return passes() * windows();
 }
 
-// Reduces at most kChunkBytes of our slice, or of the whole tensor if every member reduces all of
-// it. Returns false while a part is left to reduce.
+// Reduces at most kBytesPerAdvance of our slice, or of the whole tensor if every member reduces the
+// whole tensor. Returns false while a part is left to reduce.
 bool TwoShotAllreduce::reduce(std::int64_t index) {
   if (is_dot_product_window(index)) return add_dot_products(index);
   Range own_slice = slice(window(index), shots_.entry_barrier().group().member);
   if (reduces_all_) own_slice = {0, options_.joined ? 0 : options_.count};
-  const std::int64_t chunk = kChunkBytes / options_.element_bytes();
+  const std::int64_t chunk = kBytesPerAdvance / options_.element_bytes();
   const std::int64_t count = std::min(chunk, own_slice.count - reduced_);
   if (count > 0) reduce_range(index, {own_slice.begin + reduced_, count});
   reduced_ += count;

@@ -13,7 +13,7 @@
 // from the staging memory of the member that reduced it. A member reads its own slice from the
 // input and writes it to the output directly. Cost for p members: 2 waits per window; each member
 // moves (5p − 2)/p · n bytes, that is 4n for 2 members and 4.5n for 4. This is the lower bound for
-// memory that the others cannot see (S5 in docs/performance.md).
+// memory that the others cannot see.
 //
 // Members may differ: a member does not stage memory that the others can see. A member that has
 // joined has no input and keeps no result, but reduces its slices.
@@ -81,7 +81,7 @@ class TwoShotAllreduce {
   std::int64_t dot_products_bytes() const;
 
   template <class EntryBarrierType>
-  friend class BasicTwoShots;  // calls these five functions
+  friend class BasicTwoShots;  // calls the next five functions
   void stage(std::int64_t index);
   void enter(EntryBarrier& entry_barrier) const;
   std::optional<std::int64_t> on_all_arrived();

@@ -44,7 +44,7 @@ class BasicTwoShots {
   const EntryBarrierType& entry_barrier() const { return entry_barrier_; }
 
   // Does a bounded amount of work; see Progress. The algorithm has these functions:
-  //   void stage(window): publishes our copy of a window; for window 0 before we enter;
+  //   void stage(window): publishes our copy of a window; called for window 0 before we enter;
   //   void enter(EntryBarrierType&): enters and publishes what the others must know;
   //   std::optional<std::int64_t> on_all_arrived(): called when all have entered. Returns the
   //     number of windows, which is the same on all members. Empty if an entry is invalid;

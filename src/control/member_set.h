@@ -1,4 +1,5 @@
-// MemberSet: a set of members of a group. A message of a leader says for which members it speaks.
+// MemberSet: a set of members of a group. The leader of a host (see tree.h) sends announcements for
+// several members, and names these members by a MemberSet.
 #pragma once
 
 #include <bit>

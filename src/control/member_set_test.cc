@@ -15,37 +15,37 @@ TEST(MemberSet, BehavesLikeAStdSet) {
     const int range = 1 + static_cast<int>(random() % 1000);
     MemberSet first_set;
     MemberSet second_set;
-    std::set<int> in_first;
-    std::set<int> in_second;
+    std::set<int> first_members;
+    std::set<int> second_members;
     for (auto count = random() % 40; count > 0; --count) {
       const int member = static_cast<int>(random()) & 0x3ff;
       (random() % 2 == 0 ? first_set : second_set).insert(member % range);
     }
-    first_set.for_each([&](int member) { in_first.insert(member); });
-    second_set.for_each([&](int member) { in_second.insert(member); });
-    EXPECT_EQ(first_set.count(), static_cast<int>(in_first.size()));
-    EXPECT_EQ(first_set.empty(), in_first.empty());
-    bool all = true;
-    bool any = false;
+    first_set.for_each([&](int member) { first_members.insert(member); });
+    second_set.for_each([&](int member) { second_members.insert(member); });
+    EXPECT_EQ(first_set.count(), static_cast<int>(first_members.size()));
+    EXPECT_EQ(first_set.empty(), first_members.empty());
+    bool contains_all = true;
+    bool intersects_any = false;
     for (int member = 0; member < range; ++member) {
-      EXPECT_EQ(first_set.contains(member), in_first.contains(member));
-      all &= !in_second.contains(member) || in_first.contains(member);
-      any |= in_second.contains(member) && in_first.contains(member);
+      EXPECT_EQ(first_set.contains(member), first_members.contains(member));
+      contains_all &= !second_members.contains(member) || first_members.contains(member);
+      intersects_any |= second_members.contains(member) && first_members.contains(member);
     }
-    EXPECT_EQ(first_set.contains(second_set), all);
-    EXPECT_EQ(first_set.intersects(second_set), any);
-    if (!in_first.empty()) {
-      EXPECT_EQ(first_set.first(), *in_first.begin());
-      EXPECT_EQ(first_set.last(), *in_first.rbegin());
+    EXPECT_EQ(first_set.contains(second_set), contains_all);
+    EXPECT_EQ(first_set.intersects(second_set), intersects_any);
+    if (!first_members.empty()) {
+      EXPECT_EQ(first_set.first(), *first_members.begin());
+      EXPECT_EQ(first_set.last(), *first_members.rbegin());
     }
     auto joint_set = first_set;
     joint_set.insert(second_set);
-    auto reverse = second_set;
-    reverse.insert(first_set);
-    EXPECT_EQ(joint_set, reverse);
+    auto reversed_joint_set = second_set;
+    reversed_joint_set.insert(first_set);
+    EXPECT_EQ(joint_set, reversed_joint_set);
     EXPECT_TRUE(joint_set.contains(first_set));
-    in_first.merge(in_second);
-    EXPECT_EQ(joint_set.count(), static_cast<int>(in_first.size()));
+    first_members.merge(second_members);
+    EXPECT_EQ(joint_set.count(), static_cast<int>(first_members.size()));
   }
 }
 
@@ -61,8 +61,8 @@ TEST(MemberSet, DecodingReturnsTheEncodedSet) {
     EXPECT_EQ(MemberSet::read(reader), set);
     EXPECT_TRUE(reader.at_end());
     for (std::size_t size = 0; size < bytes.size(); ++size) {
-      ByteReader cut(std::span<const std::byte>(bytes).first(size));
-      EXPECT_TRUE(MemberSet::read(cut).empty());
+      ByteReader cut_reader(std::span<const std::byte>(bytes).first(size));
+      EXPECT_TRUE(MemberSet::read(cut_reader).empty());
     }
   }
 }

@@ -199,8 +199,9 @@ template <class Item, std::size_t... Index>
 std::optional<Item> read_item(ByteReader& bytes, std::size_t tag,
                               std::index_sequence<Index...> /*all*/) {
   std::optional<Item> item;
-  const auto set_alternative = [&]<class Alternative>(std::size_t its_tag, Alternative empty) {
-    if (tag == its_tag) item = std::move(empty);
+  const auto set_alternative = [&]<class Alternative>(std::size_t alternative_tag,
+                                                      Alternative empty) {
+    if (tag == alternative_tag) item = std::move(empty);
   };
   (set_alternative(kFirstTag<Item> + Index, std::variant_alternative_t<Index, Item>{}), ...);
   Reader reader(bytes);
@@ -254,20 +255,21 @@ void MessagePacker::add(const StreamItem& item) {
 
 void MessagePacker::append(const Bytes& head, const Bytes& item) {
   CHECK(head.size() + item.size() <= kMessageBytesMax, "an item fits into a message");
-  if (!open_.empty() && (head != head_ || open_.size() + item.size() > kMessageBytesMax))
-    full_.push_back(std::exchange(open_, {}));
-  if (open_.empty()) open_ = head_ = head;
-  open_.insert(open_.end(), item.begin(), item.end());
+  if (!open_message_.empty() &&
+      (head != open_head_ || open_message_.size() + item.size() > kMessageBytesMax))
+    full_messages_.push_back(std::exchange(open_message_, {}));
+  if (open_message_.empty()) open_message_ = open_head_ = head;
+  open_message_.insert(open_message_.end(), item.begin(), item.end());
 }
 
 std::optional<Bytes> MessagePacker::take() {
-  if (!full_.empty()) {
-    auto message = std::move(full_.front());
-    full_.pop_front();
+  if (!full_messages_.empty()) {
+    auto message = std::move(full_messages_.front());
+    full_messages_.pop_front();
     return message;
   }
-  if (open_.empty()) return std::nullopt;
-  return std::exchange(open_, {});
+  if (open_message_.empty()) return std::nullopt;
+  return std::exchange(open_message_, {});
 }
 
 Result<Announcements> decode_announcements(std::span<const std::byte> message) {

@@ -21,7 +21,7 @@
 namespace farandole {
 
 inline constexpr std::size_t kMessageBytesMax = 16384;
-// Bounds the text of a rejection, so that it fits into a message together with the call's name.
+// The longest text of a rejection. It fits into a message together with the call's name.
 inline constexpr std::size_t kRejectionTextBytesMax = 8192;
 
 struct OutgoingMessage {
@@ -66,7 +66,8 @@ struct Raise {
   std::uint32_t completed = 0;  // the sender's last completed sequence
   Cause cause = Cause::kMisprediction;
   std::uint32_t fragment = 0;  // the expected or current fragment; 0 if none
-  std::uint32_t bucket = 0;    // index of the next bucket; at the end, the number of buckets
+  // The index of the next bucket; at the end of the fragment, the number of buckets.
+  std::uint32_t bucket = 0;
   // kBucket: the ready ids of the bucket and of later buckets of the fragment. kMissingEdge: the
   // fragments that have ready calls, in the order of submission.
   std::vector<std::uint32_t> ready = {};
@@ -78,7 +79,7 @@ struct Report {  // how far a member had got when it was stopped
   std::uint32_t completed;         // last completed sequence
   std::uint8_t entered;            // whether it has entered the next sequence: 0 or 1
   std::uint64_t identity;          // of the step that it has entered; 0 if none
-  std::uint32_t quiescent_points;  // the highest number in the contexts of its entered calls
+  std::uint32_t quiescent_points;  // the highest number in the contexts of calls it has entered
   std::uint32_t fragments_run;     // how many fragments of the plan it has entered completely
   friend bool operator==(const Report&, const Report&) = default;
 };
@@ -157,7 +158,8 @@ struct Follow {  // from here on, the members follow the plan, beginning with th
 using StreamItem = std::variant<Define, Forget, Issue, Reject, ReleaseAll, Stop, Answer, AddBucket,
                                 DropFragment, AddEdge, Follow>;
 
-// Packs items into messages, and begins a new message only when the last one is full.
+// Packs items into messages. Begins a new message only if the next item does not fit into the last
+// message, or is an announcement of another set of members.
 class MessagePacker {
  public:
   void add(const MemberSet& from, const Announcement& announcement);
@@ -165,14 +167,14 @@ class MessagePacker {
   // Returns the oldest full message. If no message is full, returns the message that is being
   // filled.
   std::optional<Bytes> take();
-  bool empty() const { return full_.empty() && open_.empty(); }
+  bool empty() const { return full_messages_.empty() && open_message_.empty(); }
 
  private:
   void append(const Bytes& head, const Bytes& item);
 
-  std::deque<Bytes> full_;
-  Bytes open_;
-  Bytes head_;  // of the open message: its kind and, for announcements, the members
+  std::deque<Bytes> full_messages_;
+  Bytes open_message_;
+  Bytes open_head_;  // of the open message: its kind and, for announcements, the members
 };
 
 // Decodes the items of a message, at least one. Errors: kStop, saying what is wrong with the bytes.

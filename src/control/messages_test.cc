@@ -72,14 +72,14 @@ TEST(Messages, DecodingReturnsTheEncodedItems) {
 // A message names the members that made its announcements, so announcements of other members begin
 // a new message.
 TEST(Messages, AMessageHasTheAnnouncementsOfOneSetOfMembers) {
-  MemberSet both(3);
-  both.insert(200);
+  MemberSet both_members(3);
+  both_members.insert(200);
   MessagePacker packer;
-  packer.add(both, AnnounceById{1, {}});
-  packer.add(both, AnnounceById{2, {}});
+  packer.add(both_members, AnnounceById{1, {}});
+  packer.add(both_members, AnnounceById{2, {}});
   packer.add(MemberSet(3), AnnounceById{3, {}});
   EXPECT_EQ(decode_announcements(*packer.take()).value(),
-            (Announcements{both, {AnnounceById{1, {}}, AnnounceById{2, {}}}}));
+            (Announcements{both_members, {AnnounceById{1, {}}, AnnounceById{2, {}}}}));
   EXPECT_EQ(decode_announcements(*packer.take()).value(),
             (Announcements{MemberSet(3), {AnnounceById{3, {}}}}));
   EXPECT_FALSE(packer.take().has_value());
@@ -99,11 +99,11 @@ TEST(Messages, OtherMessagesAreNotAcknowledgements) {
 }
 
 TEST(Messages, TheLargestItemsFit) {
-  auto largest = sample_signature();
-  largest.name = std::string(kNameBytesMax, 'n');
-  largest.dimensions = std::vector<std::int64_t>(kDimensionsMax, 1);
+  auto largest_signature = sample_signature();
+  largest_signature.name = std::string(kNameBytesMax, 'n');
+  largest_signature.dimensions = std::vector<std::int64_t>(kDimensionsMax, 1);
   const std::vector<StreamItem> items = {
-      Define{1, largest},
+      Define{1, largest_signature},
       Reject{1, 2, std::string(kNameBytesMax, 'n'), std::string(kRejectionTextBytesMax, 't')}};
   for (const auto& item : items) {
     const auto message = pack_all(std::vector<StreamItem>{item});
@@ -179,35 +179,37 @@ TEST(Messages, ErrorsSayWhatIsWrong) {
     const auto bytes = pack_all(std::vector<Announcement>{item});
     EXPECT_EQ(decode_announcements(bytes).status(), Status::stop(text));
   }
-  auto long_list = pack_all(std::vector<Announcement>{AnnounceJoin{}});
-  long_list.resize(long_list.size() - 1 - sizeof(AnnounceJoin::calls));
+  auto message_with_long_list = pack_all(std::vector<Announcement>{AnnounceJoin{}});
+  message_with_long_list.resize(message_with_long_list.size() - 1 - sizeof(AnnounceJoin::calls));
   for (const auto byte :
        bytes_of({5, 1, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0x01, 0x04}))
-    long_list.push_back(byte);
-  long_list.resize(long_list.size() + 4 * 1025 + 1);
-  EXPECT_EQ(decode_announcements(long_list).status(),
+    message_with_long_list.push_back(byte);
+  message_with_long_list.resize(message_with_long_list.size() + 4 * 1025 + 1);
+  EXPECT_EQ(decode_announcements(message_with_long_list).status(),
             Status::stop("item 1 (tag 5): a list has 1025 numbers"));
 }
 
 TEST(Messages, AnInvalidSignatureIsRejected) {
   auto signature = sample_signature();
   signature.dtype = static_cast<DType>(77);
-  auto infinite = sample_signature();
-  infinite.postscale = std::numeric_limits<double>::infinity();
-  auto join = Signature{.name = "x", .operation = Operation::kJoin, .dimensions = {}};
+  auto infinite_signature = sample_signature();
+  infinite_signature.postscale = std::numeric_limits<double>::infinity();
+  auto join_signature = Signature{.name = "x", .operation = Operation::kJoin, .dimensions = {}};
   const std::pair<Signature, std::string> cases[] = {
       {signature, "`grad/ä`: this number is not an element type (77)"},
-      {infinite, "allreduce `grad/ä`: the postscale is inf; it must be finite"},
-      {join, "the join `x` comes with a signature"},
+      {infinite_signature, "allreduce `grad/ä`: the postscale is inf; it must be finite"},
+      {join_signature, "the join `x` comes with a signature"},
   };
-  for (const auto& [wrong, text] : cases) {
-    EXPECT_EQ(decode_announcements(pack_all(std::vector<Announcement>{AnnounceInFull{wrong, {}}}))
+  for (const auto& [wrong_signature, text] : cases) {
+    EXPECT_EQ(decode_announcements(
+                  pack_all(std::vector<Announcement>{AnnounceInFull{wrong_signature, {}}}))
                   .status(),
               Status::stop("item 1 (tag 1): " + text));
-    EXPECT_EQ(decode_announcements(pack_all(std::vector<Announcement>{AnnounceAgain{wrong, {}}}))
+    EXPECT_EQ(decode_announcements(
+                  pack_all(std::vector<Announcement>{AnnounceAgain{wrong_signature, {}}}))
                   .status(),
               Status::stop("item 1 (tag 3): " + text));
-    EXPECT_EQ(decode_stream(pack_one(Define{1, wrong})).status(),
+    EXPECT_EQ(decode_stream(pack_one(Define{1, wrong_signature})).status(),
               Status::stop("item 1 (tag 7): " + text));
   }
 }
@@ -237,15 +239,16 @@ TEST(Messages, DamagedBytesAreDecodedSafely) {
     for (auto damage = random() % 4; damage > 0; --damage)
       bytes[random() % bytes.size()] = static_cast<std::byte>(random());
     bytes.resize(bytes.size() - random() % 3);
-    const auto announced = decode_announcements(bytes);
-    if (announced.ok()) {
+    const auto decoded_announcements = decode_announcements(bytes);
+    if (decoded_announcements.ok()) {
       MessagePacker packer;
-      for (const auto& item : announced->items) packer.add(announced->from, item);
+      for (const auto& item : decoded_announcements->items)
+        packer.add(decoded_announcements->from, item);
       EXPECT_EQ(packer.take(), bytes);
     }
-    const auto decided = decode_stream(bytes);
-    if (decided.ok()) {
-      EXPECT_EQ(pack_all(decided.value()), bytes);
+    const auto decoded_items = decode_stream(bytes);
+    if (decoded_items.ok()) {
+      EXPECT_EQ(pack_all(decoded_items.value()), bytes);
     }
   }
 }

@@ -16,7 +16,8 @@ struct SubmissionContext {
   // submission. A submission is a quiescent point if the program has seen the completion of all its
   // earlier submissions to the group.
   std::uint32_t quiescent_points = 0;
-  // The number of the batch on this rank, the same for all its calls; 0 if submitted alone.
+  // The number of the batch on this rank, the same for all calls of the batch; 0 if the call was
+  // submitted alone.
   std::uint32_t batch = 0;
   // The number of this call among the unnamed calls of its operation in its group, counted from 1,
   // and from 1 again after all ranks have joined. 0 if the program gave a name.

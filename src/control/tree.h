@@ -14,11 +14,11 @@ namespace farandole {
 
 struct TreeChild {
   int member;
-  MemberSet below;  // the members for which it sends, including itself
-  bool relays;      // whether it sends for other members, too
+  MemberSet members_below;  // the members for which it sends, including itself
+  bool is_relay;            // whether it also sends for other members
 };
 
-// The place of one member.
+// The place of one member in the tree.
 struct TreePosition {
   std::optional<int> parent;        // empty at the coordinator
   std::vector<TreeChild> children;  // ascending

@@ -34,22 +34,22 @@ void TreeRelay::add(const Announcements& announcements) {
 }
 
 void TreeRelay::merge(const MemberSet& from, const Announcement& item) {
-  if (auto* const queued = find_equal(from, item)) return queued->from.insert(from);
+  if (auto* const queued = find_equal_announcement(from, item)) return queued->from.insert(from);
   if (const auto digest = digest_of_call(item)) positions_of_calls_.emplace(*digest, queue_.size());
   queue_.push_back({from, {item}});
 }
 
-// Returns the queued announcement of other members to which this one can be added; null if there is
+// Returns the queued announcement of other members to which `item` can be added; null if there is
 // none.
-Announcements* TreeRelay::find_equal(const MemberSet& from, const Announcement& item) {
+Announcements* TreeRelay::find_equal_announcement(const MemberSet& from, const Announcement& item) {
   const auto is_equal = [&](const Announcements& queued) {
     return queued.items.front() == item && !queued.from.intersects(from);
   };
   if (const auto digest = digest_of_call(item)) {
     const auto [begin, end] = positions_of_calls_.equal_range(*digest);
-    const auto found =
+    const auto entry =
         std::find_if(begin, end, [&](const auto& call) { return is_equal(queue_[call.second]); });
-    return found == end ? nullptr : &queue_[found->second];
+    return entry == end ? nullptr : &queue_[entry->second];
   }
   for (auto queued = queue_.rbegin(); queued != queue_.rend(); ++queued) {
     if (is_equal(*queued)) return &*queued;
@@ -59,32 +59,33 @@ Announcements* TreeRelay::find_equal(const MemberSet& from, const Announcement& 
 }
 
 Result<Announcements> TreeRelay::receive_from_child(int from, std::span<const std::byte> message) {
-  const auto child = std::ranges::find(place_.children, from, &TreeChild::member);
-  if (child == place_.children.end())
+  const auto child = std::ranges::find(position_.children, from, &TreeChild::member);
+  if (child == position_.children.end())
     return Status::stop("its sender is neither above nor below this rank in the tree of the group");
   auto announcements = decode_announcements(message);
   if (!announcements.ok()) return announcements;
-  if (!child->below.contains(announcements->from))
+  if (!child->members_below.contains(announcements->from))
     return Status::stop("it speaks for members that are not below its sender");
-  if (child->relays) ready_.push_back({from, acknowledgement()});
+  if (child->is_relay) outgoing_.push_back({from, acknowledgement()});
   return announcements;
 }
 
-Status TreeRelay::acknowledged() {
-  if (unacknowledged_ == 0) return Status::stop("it acknowledges a message that was not sent");
-  --unacknowledged_;
+Status TreeRelay::record_acknowledgement() {
+  if (unacknowledged_count_ == 0)
+    return Status::stop("it acknowledges a message that was not sent");
+  --unacknowledged_count_;
   return {};
 }
 
 void TreeRelay::pass_down(const Bytes& message) {
-  for (const auto& child : place_.children) ready_.push_back({child.member, message});
+  for (const auto& child : position_.children) outgoing_.push_back({child.member, message});
 }
 
 std::optional<OutgoingMessage> TreeRelay::next_message() {
-  if (!queue_.empty() && unacknowledged_ < kUnacknowledgedMax) pack_queue();
-  if (ready_.empty()) return std::nullopt;
-  auto message = std::move(ready_.front());
-  ready_.pop_front();
+  if (!queue_.empty() && unacknowledged_count_ < kUnacknowledgedMax) pack_queue();
+  if (outgoing_.empty()) return std::nullopt;
+  auto message = std::move(outgoing_.front());
+  outgoing_.pop_front();
   return message;
 }
 
@@ -95,8 +96,8 @@ void TreeRelay::pack_queue() {
   queue_.clear();
   positions_of_calls_.clear();
   while (auto message = packer.take()) {
-    ready_.push_back({*place_.parent, *std::move(message)});
-    if (!place_.children.empty()) ++unacknowledged_;
+    outgoing_.push_back({*position_.parent, *std::move(message)});
+    if (!position_.children.empty()) ++unacknowledged_count_;
   }
 }
 

@@ -28,8 +28,8 @@ AnnounceAgain announce_again(const std::string& name) {
 }
 Report report(std::uint32_t completed) { return {1, completed, 0, 0, 0, 0}; }
 
-// The next message to the parent, decoded.
-Announcements take(TreeRelay& relay) {
+// Returns the next message to the parent, decoded.
+Announcements take_message(TreeRelay& relay) {
   const auto message = relay.next_message();
   if (!message) return {};
   EXPECT_EQ(message->to, relay.parent());
@@ -46,13 +46,14 @@ TEST(TreeRelay, MergesEqualAnnouncementsWhileItWaits) {
   auto relay = relay_of(2);
   for (const std::uint32_t id : {1U, 9U}) {
     relay.add({MemberSet(3), {announce_by_id(id)}});
-    EXPECT_EQ(take(relay), (Announcements{MemberSet(3), {announce_by_id(id)}}));
+    EXPECT_EQ(take_message(relay), (Announcements{MemberSet(3), {announce_by_id(id)}}));
   }
   relay.add({MemberSet(4), {announce_by_id(1), announce_by_id(2)}});
   relay.add({MemberSet(2), {announce_by_id(2), announce_by_id(1)}});
-  EXPECT_FALSE(relay.next_message().has_value());  // not acknowledged yet
-  ASSERT_EQ(relay.acknowledged(), Status());
-  EXPECT_EQ(take(relay), (Announcements{set_of({2, 4}), {announce_by_id(1), announce_by_id(2)}}));
+  EXPECT_FALSE(relay.next_message().has_value());  // not record_acknowledgement yet
+  ASSERT_EQ(relay.record_acknowledgement(), Status());
+  EXPECT_EQ(take_message(relay),
+            (Announcements{set_of({2, 4}), {announce_by_id(1), announce_by_id(2)}}));
   EXPECT_FALSE(relay.next_message().has_value());
 }
 
@@ -61,8 +62,8 @@ TEST(TreeRelay, DifferentAnnouncementsAreNotMerged) {
   relay.add({MemberSet(3), {announce_by_id(1, 5)}});
   relay.add({MemberSet(4), {announce_by_id(1, 6)}});
   relay.add({MemberSet(2), {announce_by_id(1, 5)}});
-  EXPECT_EQ(take(relay), (Announcements{set_of({2, 3}), {announce_by_id(1, 5)}}));
-  EXPECT_EQ(take(relay), (Announcements{MemberSet(4), {announce_by_id(1, 6)}}));
+  EXPECT_EQ(take_message(relay), (Announcements{set_of({2, 3}), {announce_by_id(1, 5)}}));
+  EXPECT_EQ(take_message(relay), (Announcements{MemberSet(4), {announce_by_id(1, 6)}}));
 }
 
 // Member 4 has announced the id 1 before it announces the same call again, so the coordinator must
@@ -71,8 +72,9 @@ TEST(TreeRelay, OnlyAnnouncementsOfCallsOvertakeOthers) {
   auto relay = relay_of(2);
   relay.add({MemberSet(3), {announce_again("x")}});
   relay.add({MemberSet(4), {announce_by_id(1), announce_again("x")}});
-  EXPECT_EQ(take(relay), (Announcements{MemberSet(3), {announce_again("x")}}));
-  EXPECT_EQ(take(relay), (Announcements{MemberSet(4), {announce_by_id(1), announce_again("x")}}));
+  EXPECT_EQ(take_message(relay), (Announcements{MemberSet(3), {announce_again("x")}}));
+  EXPECT_EQ(take_message(relay),
+            (Announcements{MemberSet(4), {announce_by_id(1), announce_again("x")}}));
 }
 
 TEST(TreeRelay, MergesEqualReports) {
@@ -80,8 +82,8 @@ TEST(TreeRelay, MergesEqualReports) {
   relay.add({MemberSet(2), {report(7)}});
   relay.add({MemberSet(3), {report(6)}});
   relay.add({MemberSet(4), {report(7)}});
-  EXPECT_EQ(take(relay), (Announcements{set_of({2, 4}), {report(7)}}));
-  EXPECT_EQ(take(relay), (Announcements{MemberSet(3), {report(6)}}));
+  EXPECT_EQ(take_message(relay), (Announcements{set_of({2, 4}), {report(7)}}));
+  EXPECT_EQ(take_message(relay), (Announcements{MemberSet(3), {report(6)}}));
 }
 
 // The coordinator accepts no announcement of a member after its report.
@@ -89,28 +91,30 @@ TEST(TreeRelay, AReportDoesNotOvertakeAnnouncements) {
   auto relay = relay_of(2);
   relay.add({MemberSet(2), {report(7)}});
   relay.add({MemberSet(4), {announce_by_id(1), report(7)}});
-  EXPECT_EQ(take(relay), (Announcements{MemberSet(2), {report(7)}}));
-  EXPECT_EQ(take(relay), (Announcements{MemberSet(4), {announce_by_id(1), report(7)}}));
+  EXPECT_EQ(take_message(relay), (Announcements{MemberSet(2), {report(7)}}));
+  EXPECT_EQ(take_message(relay), (Announcements{MemberSet(4), {announce_by_id(1), report(7)}}));
 }
 
 TEST(TreeRelay, AMemberThatSendsOnlyForItselfDoesNotWait) {
   auto relay = relay_of(3);
   for (const std::uint32_t id : {1U, 2U}) {
     relay.add({MemberSet(3), {announce_by_id(id)}});
-    EXPECT_EQ(take(relay), (Announcements{MemberSet(3), {announce_by_id(id)}}));
+    EXPECT_EQ(take_message(relay), (Announcements{MemberSet(3), {announce_by_id(id)}}));
   }
 }
 
 TEST(TreeRelay, AcknowledgesTheMessagesOfLeaders) {
   auto root = relay_of(0);
-  const Announcements of_leader{set_of({2, 4}), {announce_by_id(1)}};
-  EXPECT_EQ(root.receive_from_child(2, message_of(of_leader)).value(), of_leader);
+  const Announcements leader_announcements{set_of({2, 4}), {announce_by_id(1)}};
+  EXPECT_EQ(root.receive_from_child(2, message_of(leader_announcements)).value(),
+            leader_announcements);
   const auto answer = root.next_message();
   ASSERT_TRUE(answer.has_value());
   EXPECT_EQ(answer->to, 2);
   EXPECT_TRUE(is_acknowledgement(answer->bytes));
-  const Announcements of_member{MemberSet(1), {announce_by_id(1)}};
-  EXPECT_EQ(root.receive_from_child(1, message_of(of_member)).value(), of_member);
+  const Announcements member_announcements{MemberSet(1), {announce_by_id(1)}};
+  EXPECT_EQ(root.receive_from_child(1, message_of(member_announcements)).value(),
+            member_announcements);
   EXPECT_FALSE(root.next_message().has_value());
 }
 
@@ -130,16 +134,16 @@ TEST(TreeRelay, PassesTheStreamToEveryChild) {
 
 TEST(TreeRelay, WrongMessagesAreErrors) {
   auto root = relay_of(0);
-  const auto problem_of = [&](int from, const Announcements& announcements) {
+  const auto error_of = [&](int from, const Announcements& announcements) {
     return root.receive_from_child(from, message_of(announcements)).status();
   };
   EXPECT_EQ(
-      problem_of(3, {MemberSet(3), {announce_by_id(1)}}),
+      error_of(3, {MemberSet(3), {announce_by_id(1)}}),
       Status::stop("its sender is neither above nor below this rank in the tree of the group"));
   for (const auto& members : {set_of({1, 2}), set_of({0}), set_of({2, 700})})
-    EXPECT_EQ(problem_of(2, {members, {announce_by_id(1)}}),
+    EXPECT_EQ(error_of(2, {members, {announce_by_id(1)}}),
               Status::stop("it speaks for members that are not below its sender"));
-  EXPECT_EQ(relay_of(2).acknowledged(),
+  EXPECT_EQ(relay_of(2).record_acknowledgement(),
             Status::stop("it acknowledges a message that was not sent"));
 }
 

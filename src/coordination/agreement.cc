@@ -59,7 +59,7 @@ class Agreement::Parts {
   }
 
   Status receive_from_parent(std::span<const std::byte> message) {
-    if (is_acknowledgement(message)) return relay_.acknowledged();
+    if (is_acknowledgement(message)) return relay_.record_acknowledgement();
     FARANDOLE_TRY(follower_.receive(message, now_));
     relay_.pass_down(Bytes(message.begin(), message.end()));
     return {};
@@ -99,7 +99,7 @@ class Agreement::Parts {
   }
 
   int member_;
-  const MemberSet this_member_;  // with this member only
+  const MemberSet this_member_;  // a set of only this member
   std::vector<int> ranks_;
   Follower follower_;
   TreeRelay relay_;

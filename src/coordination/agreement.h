@@ -4,20 +4,20 @@
 // Members predict the next step, enter it, and compare its identity ("Life of one allreduce" in
 // docs/architecture.md). If all members have entered a step with the same identity, they agree
 // without a message. Otherwise they replan: the coordinator (member 0) stops all members, asks how
-// far each has got, and begins the next generation. Steps that all members have entered stay. Other
-// entries are rolled back, and their calls are predicted or announced again. A group is in one of
-// three modes:
-// - queue: the mode at the beginning. A member predicts its own oldest submission, or the batch
-//   to which that submission belongs.
+// far each has got, and begins the next generation. Steps that all members have entered stay. The
+// entries of other steps are rolled back, and the calls of these steps are predicted or announced
+// again. A group is in one of three modes:
+// - queue: the mode at the beginning. Each member predicts that its own oldest submission runs
+//   next, or the batch to which that submission belongs.
 // - learn: the mode after a misprediction. Followers announce the calls that are ready, and the
 //   coordinator decides which one runs next.
 // - plan: the coordinator has learned which submissions repeat. These form fragments. A fragment
 //   consists of buckets in a fixed order. An edge says which fragment may follow another one. A
 //   member predicts the next bucket.
 //
-// A call that cannot run (Signature::call_error) is never predicted: its member raises (asks for a
-// replan) and announces the call. When all members have announced the name, the call is rejected on
-// all of them.
+// A call that cannot run (Signature::call_error) is never predicted. The member that has submitted
+// it raises (asks for a replan) and announces the call. When all members have announced a call of
+// this name, the call is rejected on all of them.
 //
 // A member that has submitted a kJoin counts as having announced every operation that may run
 // without its data (allowed_while_joined in operation.h). Other operations are rejected on all
@@ -44,8 +44,9 @@ namespace farandole {
 
 class Agreement {
  public:
-  // `ranks`: the members' world ranks, ascending, for error texts. `member`: our index among them.
-  // `hosts`: by member, the number of its host; empty if all members are on one host.
+  // `ranks`: the members' world ranks, ascending, for error texts. `member`: the index of this
+  // member among them. `hosts`: the number of each member's host; empty if all members are on one
+  // host.
   Agreement(int member, std::vector<int> ranks, const AgreementOptions& options = {},
             const std::vector<int>& hosts = {});
   ~Agreement();
@@ -55,7 +56,8 @@ class Agreement {
   // Adds a call of this member. `interned` is borrowed until record_completion() is called for a
   // decision with this call id. All calls of a batch must be submitted before next_decision() is
   // called. The signature must be valid, and no call of this name may be in flight on this member.
-  // After a join, this member must have been released. SubmissionTable rejects all other calls.
+  // If this member has joined, it must have been released since then. SubmissionTable rejects calls
+  // that break these rules before they come here.
   void submit(CallId call_id, const InternedSignature& interned, const SubmissionContext& context,
               TimePoint now);
   // Takes a message of a peer. Messages of one peer must come in order, each once. Errors: kStop if
@@ -67,8 +69,8 @@ class Agreement {
   std::optional<TimePoint> deadline() const;
 
   // Returns the next message to send; empty if there is none. A receiver must get its messages in
-  // this order. To send few messages, call all other functions of a round first, and then this
-  // function until its result is empty.
+  // this order. To send few messages, first pass everything that has happened to the other
+  // functions, and then call this function until its result is empty.
   std::optional<OutgoingMessage> next_message();
 
   // Returns the decision that this member must enter now. Null if there is no such decision, or

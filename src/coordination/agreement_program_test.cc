@@ -51,7 +51,7 @@ class RunningProgram {
     const auto& action = program_[next_];
     update_completed(members);
     if (action.kind == Action::Kind::kWait && !has_observed(action.name)) return false;
-    if (action.kind == Action::Kind::kWaitForAll && !members.nothing_in_flight(member_))
+    if (action.kind == Action::Kind::kWaitForAll && !members.has_nothing_in_flight(member_))
       return false;
     ++next_;
     if (action.kind == Action::Kind::kMark) ++marks_;
@@ -128,8 +128,9 @@ RunResult run(std::vector<Program> programs, Random& random, const AgreementOpti
     result.messages_after_mark += members.collect_messages();
     progress |=
         members.deliver_up_to(random_member(), random_member(), static_cast<int>(random() % 3));
-    if (!marked &&
-        std::ranges::all_of(running, [](const RunningProgram& one) { return one.marks() > 0; })) {
+    if (!marked && std::ranges::all_of(running, [](const RunningProgram& program) {
+          return program.marks() > 0;
+        })) {
       marked = true;
       result.messages_after_mark = 0;
     }
@@ -149,8 +150,8 @@ RunResult run(std::vector<Program> programs, Random& random, const AgreementOpti
   return result;
 }
 
-// Makes one program per member. In each iteration, a member submits the names of one superstep in a
-// random order and then waits for all.
+// Makes one program per member. In each iteration, each member submits the names that `superstep`
+// returns, in a random order, and then waits for all of them.
 std::vector<Program> programs_in_supersteps(int members, int iterations, int mark_at,
                                             const std::function<Names(int)>& superstep,
                                             Random& random) {
@@ -197,7 +198,8 @@ TEST_P(Programs, OneSuperstepIsFused) {
   EXPECT_EQ(result.log.back().size(), 7U);
 }
 
-// All members submit in the same order, so no misprediction makes the group learn.
+// All members submit in the same order, so there is no misprediction. The group learns a plan only
+// because fusion would help.
 TEST_P(Programs, ARepeatedQueueIsFused) {
   Program program;
   for (int iteration = 0; iteration < 30; ++iteration) {
@@ -243,7 +245,8 @@ TEST_P(Programs, NestedSuperstepsEndWithoutMessages) {
   EXPECT_EQ(run(programs, random_).messages_after_mark, 0);
 }
 
-// Up to four supersteps of up to six names each come in a random cycle of up to six supersteps.
+// Makes up to four supersteps of up to six names. The programs repeat a random cycle of up to six
+// of these supersteps.
 TEST_P(Programs, DisjointSuperstepsInARandomCycleEndWithoutMessages) {
   std::vector<Names> supersteps;
   for (auto count = 1 + random_() % 4; count > 0; --count) {
@@ -265,8 +268,7 @@ TEST_P(Programs, DisjointSuperstepsInARandomCycleEndWithoutMessages) {
   EXPECT_EQ(run(programs, random_, options).messages_after_mark, 0);
 }
 
-// Within a superstep, each member waits for some submissions before it makes others, in the same
-// way in every iteration.
+// In every iteration, each member waits for the same submissions before it makes later ones.
 TEST_P(Programs, WaitsInsideASuperstepEndWithoutMessages) {
   std::vector<Program> programs(static_cast<std::size_t>(members()));
   for (int iteration = 0; iteration < 60; ++iteration) {
@@ -320,7 +322,7 @@ TEST_P(Programs, ProgramsWithoutQuiescentPointsComplete) {
 }
 
 // Programs that compute for longer than the grace period cause needless raises. The test only
-// checks that they run to their end.
+// checks that the programs run to their end.
 TEST_P(Programs, ProgramsSlowerThanTheGraceTimeComplete) {
   const auto programs = programs_in_supersteps(
       members(), 60, 0, [](int) { return Names{"a", "b", "c", "d"}; }, random_);

@@ -80,10 +80,10 @@ TEST(Agreement, DifferentOrdersCauseOnlyOneMisprediction) {
       members.submit(member, tensor(name));
   }
   members.run();
-  const auto first = members.take_log(0);
-  EXPECT_THAT(first, UnorderedElementsAre("a", "b", "c"));
-  EXPECT_EQ(members.take_log(1), first);
-  EXPECT_EQ(members.take_log(2), first);
+  const auto first_log = members.take_log(0);
+  EXPECT_THAT(first_log, UnorderedElementsAre("a", "b", "c"));
+  EXPECT_EQ(members.take_log(1), first_log);
+  EXPECT_EQ(members.take_log(2), first_log);
   EXPECT_EQ(members.generation(0), 2U);
 }
 
@@ -113,7 +113,7 @@ TEST(Agreement, AGroupOfOneNeedsNoMessages) {
   EXPECT_THAT(alone.take_log(0), ElementsAre("j released by 0"));
 }
 
-// The first round is in queue mode, with the first call of the group; the second is in learn mode.
+// In the first round, the group is in queue mode; in the second round, it is in learn mode.
 TEST(Agreement, AMismatchIsRejectedOnAllMembersWithOneText) {
   Members members({0, 1, 2, 3});
   for (int round = 0; round < 2; ++round) {
@@ -173,19 +173,19 @@ Signature with_call_error(std::string name, std::string call_error) {
           .call_error = std::move(call_error)};
 }
 
-// If a call is invalid in the same way on all members, their entries would be equal. The members
-// must still reject the call.
+// If a call is invalid in the same way on all members, all would enter it with the same identity.
+// They must reject it instead.
 TEST(Agreement, ACallThatIsInvalidOnOneMemberIsRejectedOnAll) {
-  for (const int wrong_members : {1, 3}) {
+  for (const int invalid_members : {1, 3}) {
     Members members({0, 2, 5});
     for (int round = 0; round < 2; ++round) {  // in queue mode and in learn mode
       for (int member = 0; member < 3; ++member) {
-        const bool wrong = member >= 3 - wrong_members;
-        members.submit(member, wrong ? with_call_error("a", "no") : tensor("a"));
+        const bool is_invalid = member >= 3 - invalid_members;
+        members.submit(member, is_invalid ? with_call_error("a", "no") : tensor("a"));
         members.submit(member, tensor("b"));
       }
       EXPECT_GT(members.run(), 0);
-      const std::string ranks = wrong_members == 1 ? "rank 5" : "ranks 0, 2, 5";
+      const std::string ranks = invalid_members == 1 ? "rank 5" : "ranks 0, 2, 5";
       for (int member = 0; member < 3; ++member)
         EXPECT_THAT(members.take_log(member),
                     UnorderedElementsAre("b", "rejected a: " + ranks + ": no"));
@@ -422,7 +422,7 @@ TEST(Join, AForgottenNameIsAnnouncedAgainBeforeTheJoinCounts) {
 TEST(Agreement, InvalidMessagesAreErrors) {
   const std::vector<std::byte> nonsense(5, std::byte{0xEE});
   Members members({3, 5, 8});
-  const auto wrong = [](int to, int from, const std::string& problem) {
+  const auto wrong_message_error = [](int to, int from, const std::string& problem) {
     return Status::stop("rank " + std::to_string(to) + " got a control message from rank " +
                         std::to_string(from) + " that is wrong: " + problem +
                         ". Do all ranks run the same version of Farandole?");
@@ -430,12 +430,14 @@ TEST(Agreement, InvalidMessagesAreErrors) {
   const auto receive = [&](int to, int from) {
     return members[to].receive(from, nonsense, members.now());
   };
-  EXPECT_EQ(receive(0, 2), wrong(3, 8, "its kind is 238 where 1 (announcements) are expected"));
-  EXPECT_EQ(receive(1, 0), wrong(5, 3, "its kind is 238 where 2 (decisions) are expected"));
-  EXPECT_EQ(
-      receive(1, 2),
-      wrong(5, 8, "its sender is neither above nor below this rank in the tree of the group"));
-  EXPECT_EQ(receive(1, 1), wrong(5, 5, "it comes from this rank itself"));
+  EXPECT_EQ(receive(0, 2),
+            wrong_message_error(3, 8, "its kind is 238 where 1 (announcements) are expected"));
+  EXPECT_EQ(receive(1, 0),
+            wrong_message_error(5, 3, "its kind is 238 where 2 (decisions) are expected"));
+  EXPECT_EQ(receive(1, 2),
+            wrong_message_error(
+                5, 8, "its sender is neither above nor below this rank in the tree of the group"));
+  EXPECT_EQ(receive(1, 1), wrong_message_error(5, 5, "it comes from this rank itself"));
 }
 
 // In a round, all members submit the same names, each in its own order. For some names, member 1
@@ -453,23 +455,23 @@ class ShuffledSubmissions : public testing::TestWithParam<int> {
   }
 
   // Submits each member's signatures in a random order, while messages are delivered.
-  void submit(Members& members, std::vector<std::vector<Signature>> submitted) {
-    for (auto& signatures : submitted) std::shuffle(signatures.begin(), signatures.end(), random_);
-    for (bool again = true; again;) {
-      again = false;
-      for (std::size_t index = 0; index < submitted.size(); ++index) {
+  void submit(Members& members, std::vector<std::vector<Signature>> to_submit) {
+    for (auto& signatures : to_submit) std::shuffle(signatures.begin(), signatures.end(), random_);
+    for (bool has_more = true; has_more;) {
+      has_more = false;
+      for (std::size_t index = 0; index < to_submit.size(); ++index) {
         const auto member = static_cast<int>(index);
         if (random_() % 2 == 0) members.advance(member);
-        if (submitted[index].empty() || random_() % 3 == 0) continue;
-        const auto signature = submitted[index].back();
-        submitted[index].pop_back();
+        if (to_submit[index].empty() || random_() % 3 == 0) continue;
+        const auto signature = to_submit[index].back();
+        to_submit[index].pop_back();
         members.submit(member, signature);
       }
       members.collect_messages();
-      const auto random_member = [&] { return static_cast<int>(random_() % submitted.size()); };
+      const auto random_member = [&] { return static_cast<int>(random_() % to_submit.size()); };
       members.deliver(random_member(), 0, static_cast<int>(random_() % 3));
       members.deliver(0, random_member(), static_cast<int>(random_() % 3));
-      for (const auto& rest : submitted) again = again || !rest.empty();
+      for (const auto& remaining : to_submit) has_more = has_more || !remaining.empty();
     }
     members.run();
   }
@@ -480,21 +482,21 @@ class ShuffledSubmissions : public testing::TestWithParam<int> {
 TEST_P(ShuffledSubmissions, TheOrderOfSubmissionsNeverMatters) {
   Members members({0, 1, 2, 3}, {.names_max = 4});  // fewer ids than names
   for (int round = 0; round < 3; ++round) {
-    std::vector<std::vector<Signature>> submitted(4);
+    std::vector<std::vector<Signature>> to_submit(4);
     for (int member = 0; member < 4; ++member)
       for (int index = 0; index < kNames; ++index)
-        submitted[static_cast<std::size_t>(member)].push_back(signature(member, index));
-    submit(members, submitted);
+        to_submit[static_cast<std::size_t>(member)].push_back(signature(member, index));
+    submit(members, to_submit);
 
-    const auto first = members.take_log(0);
+    const auto first_log = members.take_log(0);
     std::set<int> indices;
-    for (const auto& text : first) {
+    for (const auto& text : first_log) {
       const int index = std::stoi(text.substr(text.find("name ") + 5));
       EXPECT_EQ(text.starts_with("rejected "), differs_on_member_1(index)) << text;
       EXPECT_TRUE(indices.insert(index).second) << text;
     }
     EXPECT_EQ(indices.size(), static_cast<std::size_t>(kNames));
-    for (int member = 1; member < 4; ++member) EXPECT_EQ(members.take_log(member), first);
+    for (int member = 1; member < 4; ++member) EXPECT_EQ(members.take_log(member), first_log);
   }
 }
 
@@ -506,11 +508,11 @@ TEST_P(ShuffledSubmissions, EarlyJoinersTakePartInLaterCallsAndAllAreReleased) {
     for (int part = 0; part < 4; ++part) {
       std::vector<Signature> calls;
       for (const auto& name : parts[static_cast<std::size_t>(part)]) calls.push_back(tensor(name));
-      std::vector<std::vector<Signature>> submitted(4, calls);
+      std::vector<std::vector<Signature>> to_submit(4, calls);
       for (int member = 0; member <= part; ++member)
-        submitted[static_cast<std::size_t>(member)].clear();
+        to_submit[static_cast<std::size_t>(member)].clear();
       members.submit(part, join("join of " + std::to_string(part)));
-      submit(members, submitted);
+      submit(members, to_submit);
     }
     std::map<int, Log> logs;
     for (int member = 0; member < 4; ++member) {

@@ -74,21 +74,22 @@ Status Coordinator::apply(const MemberSet& from, const Report& item) {
 void Coordinator::send_answer() {
   const auto replan = *std::exchange(replan_, std::nullopt);
   const bool planned = mode_ == Mode::kPlan;
-  const auto fragment = planned ? learn_from(replan) : 0;
+  const auto fragment = planned ? learn_and_choose_fragment(replan) : 0;
   mode_ = fragment != 0 ? Mode::kPlan : Mode::kLearn;
   if (planned && fragment == 0) back_off(replan.fragments_run());
   learner_.restart(replan.quiescent_points());
-  pending_.clear();
+  pending_calls_.clear();
   for (auto& member : members_) member = {};
-  joined_last_.reset();
+  member_joined_last_.reset();
   ++generation_;
   sequence_next_ = replan.common_prefix() + 1;
   publish_edits();
   stream_.add(StreamItem(Answer{generation_, replan.common_prefix(), fragment}));
 }
 
-// Returns the fragment with which the plan goes on after the raise; 0 for learn mode.
-std::uint32_t Coordinator::learn_from(const Replan& replan) {
+// Returns the fragment with which the plan goes on after the raise; 0 if the group must go back to
+// learn mode.
+std::uint32_t Coordinator::learn_and_choose_fragment(const Replan& replan) {
   const auto& raise = replan.raise();
   if (raise.cause == Raise::Cause::kBucket)
     learner_.learn_wait(raise.fragment, raise.bucket, raise.ready);
@@ -102,9 +103,10 @@ std::uint32_t Coordinator::learn_from(const Replan& replan) {
     learner_.learn_wait(raise.fragment, raise.bucket, {});
     return 0;
   }
-  const auto next = learner_.add_edge_to_one_of(raise.fragment, raise.ready, raise.edge_kind);
+  const auto next_fragment =
+      learner_.add_edge_to_one_of(raise.fragment, raise.ready, raise.edge_kind);
   // The plan can go on only if all members are at the end of the fragment that the raise names.
-  return replan.rolls_back() || replan.common_prefix() != raise.completed ? 0 : next;
+  return replan.rolls_back() || replan.common_prefix() != raise.completed ? 0 : next_fragment;
 }
 
 // After a plan that failed early, the next one would probably fail early, too. So the coordinator
@@ -152,8 +154,8 @@ Status Coordinator::apply(const MemberSet& from, const AnnounceJoin& item) {
   from.for_each([&](int number) {
     member(number).joined = true;
     member(number).calls_before_join = item.calls;
-    if (!joined_last_ || order_of_join(number) > order_of_join(*joined_last_))
-      joined_last_ = number;
+    if (!member_joined_last_ || order_of_join(number) > order_of_join(*member_joined_last_))
+      member_joined_last_ = number;
   });
   learner_.restart();
   if (mode_ == Mode::kPlan)
@@ -170,8 +172,8 @@ void Coordinator::recheck_if_joined(const MemberSet& members) {
 }
 
 // A signature that has an id must not be announced in full, because every member knows the id
-// before it can announce the signature again. A member that had announced the step received the id
-// with that step. A member that had joined received the id before its release.
+// before it can announce the signature again. A member that had announced the call received the id
+// with the step of that call. A member that had joined received the id before its release.
 Status Coordinator::record_announcement_in_full(const MemberSet& from, const Signature& signature,
                                                 const SubmissionContext& context) {
   if (const auto id = names_.id_of(digest_of(signature)); id != 0)
@@ -182,9 +184,10 @@ Status Coordinator::record_announcement_in_full(const MemberSet& from, const Sig
 
 Status Coordinator::record_announcement(const MemberSet& from, const Signature& signature,
                                         std::uint32_t id, const SubmissionContext& context) {
-  // The sender did not know yet that the plan had begun. A planned call needs no announcement.
+  // The sender announced a planned call because it did not know yet that the plan had begun. The
+  // announcement is not needed any more.
   if (mode_ == Mode::kPlan && id != 0 && fragment_of(id) != 0) return {};
-  auto& candidates = pending_[signature.name];
+  auto& candidates = pending_calls_[signature.name];
   if (std::ranges::any_of(
           candidates, [&](const auto& candidate) { return candidate.members.intersects(from); }))
     return Status::stop(format_text("it announces `{}` a second time",
@@ -201,8 +204,8 @@ Status Coordinator::record_announcement(const MemberSet& from, const Signature& 
         learner_.plan().has_name(digest_of(std::string_view(signature.name))))
       stop_members({});
   } else if (is_complete(candidates)) {
-    const auto complete = pending_.extract(signature.name);
-    decide(complete.key(), complete.mapped());
+    const auto complete_call = pending_calls_.extract(signature.name);
+    decide(complete_call.key(), complete_call.mapped());
   }
   return {};
 }
@@ -217,54 +220,56 @@ MemberSet Coordinator::missing_members(const Candidates& candidates) const {
 }
 
 bool Coordinator::is_complete(const Candidates& candidates) const {
-  int announced = 0;
-  for (const auto& candidate : candidates) announced += candidate.members.count();
-  if (static_cast<std::size_t>(announced) == members_.size()) return true;
-  if (!joined_last_) return false;
-  bool all_joined = true;
+  int announced_members = 0;
+  for (const auto& candidate : candidates) announced_members += candidate.members.count();
+  if (static_cast<std::size_t>(announced_members) == members_.size()) return true;
+  if (!member_joined_last_) return false;
+  bool all_missing_joined = true;
   missing_members(candidates).for_each([&](int number) {
-    all_joined &= members_[static_cast<std::size_t>(number)].counts_as_joined();
+    all_missing_joined &= members_[static_cast<std::size_t>(number)].counts_as_joined();
   });
-  return all_joined;
+  return all_missing_joined;
 }
 
 // Call it when one more member counts as joined, because pending names no longer wait for that
 // member.
 void Coordinator::recheck_pending() {
   std::vector<std::string> names;
-  for (const auto& [name, candidates] : pending_) names.push_back(name);
+  for (const auto& [name, candidates] : pending_calls_) names.push_back(name);
   std::ranges::sort(names);
   for (const auto& name : names) {
     // decide() may forget the id of a later name. This drops the announcements by that id.
-    const auto found = pending_.find(name);
-    if (found == pending_.end() || !is_complete(found->second)) continue;
-    const auto complete = pending_.extract(found);
-    decide(complete.key(), complete.mapped());
+    const auto pending_call = pending_calls_.find(name);
+    if (pending_call == pending_calls_.end() || !is_complete(pending_call->second)) continue;
+    const auto complete_call = pending_calls_.extract(pending_call);
+    decide(complete_call.key(), complete_call.mapped());
   }
   release_when_all_joined();
 }
 
 void Coordinator::release_when_all_joined() {
   if (!std::ranges::all_of(members_, &Member::counts_as_joined)) return;
-  CHECK(pending_.empty(), "a name that waits for no member is decided");
-  stream_.add(StreamItem(
-      ReleaseAll{generation_, sequence_next_++, ranks_[static_cast<std::size_t>(*joined_last_)]}));
+  CHECK(pending_calls_.empty(), "a name that waits for no member is decided");
+  stream_.add(StreamItem(ReleaseAll{generation_, sequence_next_++,
+                                    ranks_[static_cast<std::size_t>(*member_joined_last_)]}));
   for (auto& member : members_) member.joined = false;
-  joined_last_.reset();
+  member_joined_last_.reset();
 }
 
 void Coordinator::decide(const std::string& name, const Candidates& candidates) {
   const auto& first = candidates.front();
-  const auto joined = missing_members(candidates);
-  const auto has_error = [](const Candidate& one) { return one.signature.has_call_error(); };
+  const auto joined_members = missing_members(candidates);
+  const auto has_error = [](const Candidate& candidate) {
+    return candidate.signature.has_call_error();
+  };
   if (std::ranges::any_of(candidates, has_error))
     reject(name, call_error_text(variants_of(candidates)));
-  else if (const auto numbers = unnamed_numbers_of(candidates); numbers.size() > 1)
+  else if (const auto numbers = ranks_by_unnamed_number(candidates); numbers.size() > 1)
     reject(name, unnamed_text(first.signature, numbers));
   else if (candidates.size() > 1)
     reject(name, mismatch_text(variants_of(candidates)));
-  else if (!joined.empty() && !row_of(first.signature.operation).allowed_while_joined)
-    reject(name, joined_text(first.signature, ranks_of(joined)));
+  else if (!joined_members.empty() && !row_of(first.signature.operation).allowed_while_joined)
+    reject(name, joined_text(first.signature, ranks_of(joined_members)));
   else
     issue_step(first);
 }
@@ -276,7 +281,7 @@ void Coordinator::reject(const std::string& name, std::string text) {
 void Coordinator::issue_step(const Candidate& candidate) {
   const auto id = candidate.id != 0 ? candidate.id : define(candidate.signature);
   names_.touch(id);
-  if (!joined_last_) {
+  if (!member_joined_last_) {
     const auto fragment =
         learner_.try_end_superstep(id, candidate.contexts) ? find_plan_start(id) : 0;
     publish_edits();
@@ -294,7 +299,7 @@ std::uint32_t Coordinator::find_plan_start(std::uint32_t id) {
     return 0;
   }
   std::vector<std::uint32_t> announced;
-  for (const auto& [name, candidates] : pending_) {
+  for (const auto& [name, candidates] : pending_calls_) {
     for (const auto& candidate : candidates) {
       if (candidate.id != 0 && fragment_of(candidate.id) != 0)
         announced.push_back(candidate.id);
@@ -309,9 +314,10 @@ std::uint32_t Coordinator::find_plan_start(std::uint32_t id) {
 void Coordinator::start_plan(std::uint32_t fragment) {
   stream_.add(StreamItem(Follow{generation_, sequence_next_ - 1, fragment}));
   mode_ = Mode::kPlan;
-  for (auto entry = pending_.begin(); entry != pending_.end();) {
-    std::erase_if(entry->second, [this](const Candidate& one) { return fragment_of(one.id) != 0; });
-    entry = entry->second.empty() ? pending_.erase(entry) : std::next(entry);
+  for (auto entry = pending_calls_.begin(); entry != pending_calls_.end();) {
+    std::erase_if(entry->second,
+                  [this](const Candidate& candidate) { return fragment_of(candidate.id) != 0; });
+    entry = entry->second.empty() ? pending_calls_.erase(entry) : std::next(entry);
   }
 }
 
@@ -328,7 +334,7 @@ std::uint32_t Coordinator::fragment_of(std::uint32_t id) const {
 }
 
 std::uint32_t Coordinator::define(const Signature& signature) {
-  if (names_.size() == names_max_) forget(names_.least_recent());
+  if (names_.size() == names_max_) forget(names_.least_recent_id());
   CHECK(id_defined_last_ != kNumberMax, "a group has fewer than 2^32 − 1 definitions");
   const auto id = ++id_defined_last_;
   names_.define(id, signature);
@@ -339,14 +345,15 @@ std::uint32_t Coordinator::define(const Signature& signature) {
 void Coordinator::forget(std::uint32_t id) {
   // A member that has announced a call by this id announces it again when it receives the Forget.
   const auto& signature = names_.find(id)->signature;
-  if (const auto pending = pending_.find(signature.name); pending != pending_.end()) {
-    auto& candidates = pending->second;
+  if (const auto pending_call = pending_calls_.find(signature.name);
+      pending_call != pending_calls_.end()) {
+    auto& candidates = pending_call->second;
     const auto dropped = std::ranges::find(candidates, id, &Candidate::id);
     if (dropped != candidates.end()) {
       dropped->members.for_each([this](int number) { ++member(number).announcements_due; });
       candidates.erase(dropped);
     }
-    if (candidates.empty()) pending_.erase(pending);
+    if (candidates.empty()) pending_calls_.erase(pending_call);
   }
   learner_.forget(id);
   publish_edits();
@@ -362,18 +369,18 @@ std::vector<Variant> Coordinator::variants_of(const Candidates& candidates) cons
 }
 
 // Groups the ranks by the SubmissionContext::unnamed_number of the call that they have announced.
-// The result is empty if this number is 0: the call then has a name.
-RanksByNumber Coordinator::unnamed_numbers_of(const Candidates& candidates) const {
-  RanksByNumber ranks;
+// The result is empty if the call has a name; its number is then 0.
+RanksByNumber Coordinator::ranks_by_unnamed_number(const Candidates& candidates) const {
+  RanksByNumber ranks_by_number;
   const auto& first = candidates.front();
   if (first.contexts[static_cast<std::size_t>(first.members.first())].unnamed_number == 0)
-    return ranks;
+    return ranks_by_number;
   for (const auto& candidate : candidates)
     candidate.members.for_each([&](int number) {
       const auto member = static_cast<std::size_t>(number);
-      ranks[candidate.contexts[member].unnamed_number].push_back(ranks_[member]);
+      ranks_by_number[candidate.contexts[member].unnamed_number].push_back(ranks_[member]);
     });
-  return ranks;
+  return ranks_by_number;
 }
 
 std::vector<int> Coordinator::ranks_of(const MemberSet& members) const {

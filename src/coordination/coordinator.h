@@ -1,11 +1,11 @@
 // Coordinator: leads the agreement of a group; it runs on member 0. It matches the announcements of
-// all members by name and writes one ordered stream for all of them. In learn mode, a name that all
-// members have announced becomes the next step, or is rejected; a member that has joined counts as
-// having announced it. Meanwhile the coordinator learns which steps repeat, and starts the plan
-// when a repetition begins. While the group follows the plan, members announce only unplanned
-// calls; when all members have announced one such call, the group must replan. In a replan, a
-// member raises, the coordinator stops all members, each member reports its progress, and the
-// coordinator's answer says which steps stay.
+// all members by name and writes one ordered stream for all of them. In learn mode, a call whose
+// name all members have announced becomes the next step, or is rejected. A member that has joined
+// counts as having announced the call. Meanwhile the coordinator learns which steps repeat, and
+// starts the plan when a repetition begins. While the group follows the plan, members announce only
+// unplanned calls; when all members have announced one such call, the group must replan. In a
+// replan, a member raises, the coordinator stops all members, each member reports its progress, and
+// the coordinator's answer says which steps stay.
 #pragma once
 
 #include <cstddef>
@@ -33,8 +33,9 @@ class Coordinator {
   // `ranks` are the world ranks of the members, for error texts.
   Coordinator(std::vector<int> ranks, const AgreementOptions& options);
 
-  // Takes an announcement of these members. After a stop, the announcements of the coordinator's
-  // own member must come first. Errors: kStop, saying what is wrong with it.
+  // Takes an announcement of these members. After a stop, the caller must pass the announcements of
+  // the coordinator's own member before those of other members. Errors: kStop, which says what is
+  // wrong with the announcement.
   Status receive(const MemberSet& from, const Announcement& item);
   // The next message of the stream; empty if there is none. Every member must get all messages, in
   // this order.
@@ -71,7 +72,7 @@ class Coordinator {
   Status apply(const MemberSet& from, const Report& item);
   void stop_members(Raise raise);
   void send_answer();
-  std::uint32_t learn_from(const Replan& replan);
+  std::uint32_t learn_and_choose_fragment(const Replan& replan);
   void back_off(std::uint32_t fragments_run);
   Status record_announcement_in_full(const MemberSet& from, const Signature& signature,
                                      const SubmissionContext& context);
@@ -92,7 +93,7 @@ class Coordinator {
   std::uint32_t define(const Signature& signature);
   void forget(std::uint32_t id);
   std::vector<Variant> variants_of(const Candidates& candidates) const;
-  RanksByNumber unnamed_numbers_of(const Candidates& candidates) const;
+  RanksByNumber ranks_by_unnamed_number(const Candidates& candidates) const;
   std::vector<int> ranks_of(const MemberSet& members) const;
   Member& member(int number) { return members_[static_cast<std::size_t>(number)]; }
 
@@ -102,7 +103,7 @@ class Coordinator {
   // join. If several members have this number of calls, the highest member counts. Empty if no
   // member has joined. The result must not depend on clocks or on the order in which joins arrive:
   // the members may be on several hosts, and after a replan all joins arrive again.
-  std::optional<int> joined_last_;
+  std::optional<int> member_joined_last_;
   std::size_t names_max_;
   NameTable names_;
   std::uint32_t id_defined_last_ = 0;
@@ -111,13 +112,13 @@ class Coordinator {
   Mode mode_ = Mode::kQueue;
   std::optional<Replan> replan_;  // set while all members are stopped
   std::uint32_t generation_ = 1;
-  std::uint32_t sequence_next_ = 1;  // in learn mode
+  std::uint32_t sequence_next_ = 1;  // of the next decision, in learn mode
   // How many more synchronization points the coordinator lets pass before it starts the plan again.
   int sync_points_to_pass_ = 0;
   // The initial value of sync_points_to_pass_ at the last back_off().
   int back_off_last_ = 0;
 
-  std::unordered_map<std::string, Candidates> pending_;  // by name
+  std::unordered_map<std::string, Candidates> pending_calls_;  // announced, not decided; by name
   MessagePacker stream_;
 };
 

@@ -253,29 +253,29 @@ TEST(Coordinator, ContradictoryReportsAreErrors) {
 TEST(Coordinator, ReleaseNamesTheRankThatJoinedLast) {
   Coordinator coordinator({3, 5, 8}, {.names_max = 10});
   switch_to_learn_mode(coordinator, 3);
-  struct Case {
+  struct Joins {
     std::uint32_t calls[3];
-    std::int32_t last;
+    std::int32_t last_rank;
   };
   std::uint32_t sequence = 0;
-  for (const Case& one : {Case{{9, 7, 5}, 3}, Case{{4, 6, 5}, 5}, Case{{4, 4, 4}, 8}}) {
+  for (const Joins& joins : {Joins{{9, 7, 5}, 3}, Joins{{4, 6, 5}, 5}, Joins{{4, 4, 4}, 8}}) {
     for (const int member : {2, 0}) {
-      ASSERT_EQ(deliver(coordinator, member, {AnnounceJoin{one.calls[member]}}), Status());
+      ASSERT_EQ(deliver(coordinator, member, {AnnounceJoin{joins.calls[member]}}), Status());
       EXPECT_THAT(take_stream(coordinator), IsEmpty());
     }
-    ASSERT_EQ(deliver(coordinator, 1, {AnnounceJoin{one.calls[1]}}), Status());
+    ASSERT_EQ(deliver(coordinator, 1, {AnnounceJoin{joins.calls[1]}}), Status());
     EXPECT_THAT(take_stream(coordinator),
-                ElementsAre(StreamItem(ReleaseAll{2, ++sequence, one.last})));
+                ElementsAre(StreamItem(ReleaseAll{2, ++sequence, joins.last_rank})));
   }
 }
 
 TEST(Coordinator, AJoinCompletesPendingNames) {
   Coordinator coordinator({3, 5, 8}, {.names_max = 10});
   switch_to_learn_mode(coordinator, 3);
-  const auto reduced = allreduce("b");
+  const auto allreduce_b = allreduce("b");
   for (const int member : {0, 2}) {
     ASSERT_EQ(
-        deliver(coordinator, member, {announce_in_full(reduced), announce_in_full(named("a"))}),
+        deliver(coordinator, member, {announce_in_full(allreduce_b), announce_in_full(named("a"))}),
         Status());
   }
   EXPECT_THAT(take_stream(coordinator), IsEmpty());
@@ -287,7 +287,7 @@ TEST(Coordinator, AJoinCompletesPendingNames) {
                                     "more data; until all have joined, only allreduce and "
                                     "allgather can be called. Call barrier before the first "
                                     "rank joins, or after join has returned"}),
-                  StreamItem(Define{1, reduced}), StreamItem(Issue{2, 2, 1})));
+                  StreamItem(Define{1, allreduce_b}), StreamItem(Issue{2, 2, 1})));
 }
 
 // Member 1 announces a name by an id that the coordinator has forgotten, and joins.
@@ -360,7 +360,7 @@ TEST(Coordinator, AfterAnAnswerForgottenAnnouncementsNeedNoRepetition) {
   EXPECT_THAT(take_stream(coordinator), ElementsAre(StreamItem(ReleaseAll{3, 3, 1})));
 }
 
-// Without a step between them, plans that fail immediately could follow one another forever.
+// If no step ran between two plans, plans that fail immediately could follow one another forever.
 TEST(Coordinator, IssuesAStepBetweenTwoPlans) {
   Coordinator coordinator({0, 1}, {});
   switch_to_learn_mode(coordinator, 2);

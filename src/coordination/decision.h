@@ -1,6 +1,7 @@
 // Decision: what a group does next. It is a step, the rejection of a submission that cannot run, or
 // the release of the joined members. All members enter every decision, even if it moves no data. So
-// a member that has completed a decision knows that all members have received it, and may leave.
+// a member that has completed a decision may leave the group, because all members have then
+// received this decision.
 #pragma once
 
 #include <cstdint>
@@ -42,7 +43,7 @@ struct Step {
 };
 
 // A submission that cannot run. `status` is kFixCall, with the same text on every member that has
-// submitted it.
+// submitted the call.
 struct Rejection {
   StepNumber step_number;
   CallId call_id = 0;

@@ -112,7 +112,7 @@ std::optional<TimePoint> Follower::deadline() {
 // have entered that bucket and wait for this member, so the group may be stuck.
 bool Follower::is_stuck() {
   return planned_queued_ > 0 && mode_ == Mode::kPlan && !stopped_ && !raised_ && !entered_ &&
-         !rolled_back_ && issued_.empty() && walk_.next() == nullptr;
+         !rolled_back_ && issued_decisions_.empty() && walk_.next_bucket() == nullptr;
 }
 
 Status Follower::receive(std::span<const std::byte> message, TimePoint now) {
@@ -135,8 +135,8 @@ Status Follower::apply(const Define& item) {
   return {};
 }
 
-// The coordinator drops undecided announcements by a forgotten id, whether they arrive before or
-// after it forgets the id. So this member repeats its announcement in full.
+// The coordinator drops undecided announcements that use a forgotten id, whether they arrive before
+// or after it forgets the id. So this member repeats its announcement in full.
 Status Follower::apply(const Forget& item) {
   const auto* interned = names_.find(item.id);
   if (interned == nullptr)
@@ -178,10 +178,10 @@ Status Follower::apply(const Issue& item) {
   } else if (slot == InFlight::kNone && joined) {
     step.signature_if_joined = interned->signature;
   } else {
-    return Status::stop(format_text("step {} is `{}`, but rank {} has not announced this call",
+    return Status::stop(format_text("step {} is `{}`, but rank {} has not announced this signature",
                                     item.sequence, name_for_message(interned->signature), rank_));
   }
-  issued_.push_back({std::move(step), slot});
+  issued_decisions_.push_back({std::move(step), slot});
   return {};
 }
 
@@ -201,10 +201,10 @@ Status Follower::apply(const Reject& item) {
   const auto slot = find_announced(digest_of(std::string_view(item.name)), item.name);
   if (slot != InFlight::kNone) {
     in_flight_[slot].is_in_decision = true;
-    issued_.push_back(
+    issued_decisions_.push_back(
         {Rejection{step_number, in_flight_[slot].call_id, Status::fix_call(item.text)}, slot});
   } else if (join_ && !join_->released) {
-    issued_.push_back({NoOp{step_number}, InFlight::kNone});
+    issued_decisions_.push_back({NoOp{step_number}, InFlight::kNone});
   } else {
     return Status::stop(format_text("it rejects `{}`, which rank {} has not announced",
                                     shortened(item.name, kNameShownBytesMax), rank_));
@@ -217,7 +217,7 @@ Status Follower::apply(const ReleaseAll& item) {
   if (!join_ || join_->released)
     return Status::stop(format_text("it releases rank {}, which has not joined", rank_));
   join_->released = true;
-  issued_.push_back(
+  issued_decisions_.push_back(
       {Release{{item.generation, item.sequence}, join_->call_id, item.last_rank}, InFlight::kNone});
   return {};
 }
@@ -242,8 +242,8 @@ Status Follower::apply(const Stop& item) {
 Status Follower::apply(const Answer& item) {
   FARANDOLE_TRY(check_answer(item));
   if (entered_ && item.common_prefix == completed_) roll_back();
-  for (const auto& issued : issued_) take_back(issued.decision, {&issued.slot, 1});
-  issued_.clear();
+  for (const auto& issued : issued_decisions_) take_back(issued.decision, {&issued.slot, 1});
+  issued_decisions_.clear();
   generation_ = item.generation;
   sequence_issued_last_ = item.common_prefix;
   stopped_ = false;
@@ -318,53 +318,54 @@ Status Follower::check_answer(const Answer& item) const {
 const Decision* Follower::next_decision() {
   if (entered_ || rolled_back_ || stopped_) return nullptr;
   if (mode_ == Mode::kQueue)
-    entered_ = enter_from_queue();
+    entered_ = try_enter_from_queue();
   else
-    entered_ = enter_issued() || (mode_ == Mode::kPlan && enter_planned());
+    entered_ = try_enter_issued() || (mode_ == Mode::kPlan && try_enter_planned());
   return entered_ ? &decision_ : nullptr;
 }
 
-bool Follower::enter_issued() {
-  if (issued_.empty()) return false;
-  auto& next = issued_.front();
-  decision_ = std::move(next.decision);
+bool Follower::try_enter_issued() {
+  if (issued_decisions_.empty()) return false;
+  auto& next_issued = issued_decisions_.front();
+  decision_ = std::move(next_issued.decision);
   slots_.clear();
-  if (next.slot != InFlight::kNone) record_entry(next.slot);
-  issued_.pop_front();
+  if (next_issued.slot != InFlight::kNone) record_entry(next_issued.slot);
+  issued_decisions_.pop_front();
   return true;
 }
 
-bool Follower::enter_from_queue() {
+bool Follower::try_enter_from_queue() {
   const auto head = in_flight_.first();
   if (head == InFlight::kNone || in_flight_[head].interned->signature.has_call_error())
     return false;
   begin_step();
   add_to_step(head);
-  const auto& first = in_flight_[head];
+  const auto& first_call = in_flight_[head];
   ContentIdentity identity;
-  identity.add(*first.interned);
-  std::int64_t bytes = first.interned->bytes;
-  const bool fuses =
-      first.context.batch != 0 && first.interned->fusion_key != 0 && options_.fusion_bytes > 0;
-  for (auto slot = first.later; fuses && slot != InFlight::kNone; slot = in_flight_[slot].later) {
-    const auto& next = in_flight_[slot];
-    bytes += next.interned->bytes;
-    if (next.context.batch != first.context.batch || bytes > options_.fusion_bytes ||
-        next.interned->fusion_key != first.interned->fusion_key)
+  identity.add(*first_call.interned);
+  std::int64_t bytes = first_call.interned->bytes;
+  const bool fuses = first_call.context.batch != 0 && first_call.interned->fusion_key != 0 &&
+                     options_.fusion_bytes > 0;
+  for (auto slot = first_call.later; fuses && slot != InFlight::kNone;
+       slot = in_flight_[slot].later) {
+    const auto& next_call = in_flight_[slot];
+    bytes += next_call.interned->bytes;
+    if (next_call.context.batch != first_call.context.batch || bytes > options_.fusion_bytes ||
+        next_call.interned->fusion_key != first_call.interned->fusion_key)
       break;
     add_to_step(slot);
-    identity.add(*next.interned);
+    identity.add(*next_call.interned);
   }
-  std::get<Step>(decision_).identity = with_unnamed_numbers(identity.value());
+  std::get<Step>(decision_).identity = identity_with_unnamed_numbers(identity.value());
   return true;
 }
 
-bool Follower::enter_planned() {
-  const auto* bucket = walk_.next();
+bool Follower::try_enter_planned() {
+  const auto* bucket = walk_.next_bucket();
   if (bucket == nullptr) return false;
   begin_step();
   for (const auto slot : walk_.slots()) add_to_step(slot);
-  std::get<Step>(decision_).identity = with_unnamed_numbers(bucket->identity);
+  std::get<Step>(decision_).identity = identity_with_unnamed_numbers(bucket->identity);
   planned_queued_ -= slots_.size();
   walk_.enter();
   return true;
@@ -393,9 +394,10 @@ void Follower::record_entry(InFlight::Slot slot) {
     quiescent_points_last_ = quiescent_points;
 }
 
-// If one automatic name stands for different calls on different members, their identities must
-// differ, so that no member writes a result. In learn mode, the coordinator compares the numbers.
-std::uint64_t Follower::with_unnamed_numbers(std::uint64_t identity) const {
+// If one automatic name stands for different calls on different members, the identities of these
+// calls must differ, so that no member writes a result. In learn mode, the coordinator compares the
+// numbers.
+std::uint64_t Follower::identity_with_unnamed_numbers(std::uint64_t identity) const {
   Digest numbers;
   bool any_unnamed = false;
   for (const auto slot : slots_) {

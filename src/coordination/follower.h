@@ -36,7 +36,8 @@ class Follower {
   // one member only.
   void enable_fusion_watch() { fusion_watch_.emplace(options_.fusion_bytes); }
 
-  // These functions do the same as those of Agreement; all messages are from or to the coordinator.
+  // A function that has the same name as a function of Agreement does the same. All messages are
+  // from or to the coordinator.
   void submit(CallId call_id, const InternedSignature& interned, const SubmissionContext& context,
               TimePoint now);
   Status receive(std::span<const std::byte> message, TimePoint now);
@@ -83,13 +84,13 @@ class Follower {
   Status check_and_count_decision(std::uint32_t generation, std::uint32_t sequence);
   void roll_back();
   void take_back(const Decision& decision, std::span<const InFlight::Slot> slots);
-  bool enter_issued();
-  bool enter_from_queue();
-  bool enter_planned();
+  bool try_enter_issued();
+  bool try_enter_from_queue();
+  bool try_enter_planned();
   void begin_step();
   void add_to_step(InFlight::Slot slot);
   void record_entry(InFlight::Slot slot);
-  std::uint64_t with_unnamed_numbers(std::uint64_t identity) const;
+  std::uint64_t identity_with_unnamed_numbers(std::uint64_t identity) const;
   void watch_for_fusion();
   StepNumber next_step_number() const { return {generation_, completed_ + 1}; }
 
@@ -101,7 +102,7 @@ class Follower {
   bool raised_ = false;  // whether this member has raised in this generation
 
   std::uint32_t completed_ = 0;        // sequence of the last completed decision
-  bool entered_ = false;               // whether decision_ was entered and is not completed
+  bool entered_ = false;               // whether decision_ is entered and not completed
   bool rolled_back_ = false;           // stays true until take_rollback() is called
   Decision decision_;                  // the last decision that was entered
   std::vector<InFlight::Slot> slots_;  // the submissions of the entered decision
@@ -109,10 +110,10 @@ class Follower {
   InFlight in_flight_;
   // in plan mode: how many submissions in flight are planned and not entered
   std::size_t planned_queued_ = 0;
-  std::uint32_t quiescent_points_last_ = 0;  // the highest count of the entered submissions
+  std::uint32_t quiescent_points_last_ = 0;  // the highest of all entered submissions
   std::uint32_t waits_last_ = 0;             // `waits` of the last submission
   std::optional<Join> join_;
-  std::uint32_t calls_since_release_ = 0;  // AnnounceJoin::calls
+  std::uint32_t calls_since_release_ = 0;  // for AnnounceJoin::calls
   NameTable names_;
   Plan plan_;
   PlanWalk walk_;
@@ -120,8 +121,8 @@ class Follower {
   std::optional<FusionWatch> fusion_watch_;
   std::uint32_t id_defined_last_ = 0;
   std::uint32_t sequence_issued_last_ = 0;
-  std::deque<IssuedDecision> issued_;       // not entered yet
-  std::deque<Announcement> announcements_;  // not sent yet
+  std::deque<IssuedDecision> issued_decisions_;  // not entered yet
+  std::deque<Announcement> announcements_;       // not sent yet
 };
 
 }  // namespace farandole

@@ -29,7 +29,7 @@ Step joined_step(StepNumber step_number, const Signature& signature) {
   return {step_number, digest_of(signature), {}, signature};
 }
 
-// The follower of rank 4, with the submissions that it borrows.
+// The follower of rank 4, with the signatures that it borrows.
 class TestFollower {
  public:
   explicit TestFollower(const AgreementOptions& options = {}) : follower_(4, options) {}
@@ -47,7 +47,7 @@ class TestFollower {
     return follower_.receive(*packer.take(), now_);
   }
 
-  std::vector<Announcement> take_sent() {
+  std::vector<Announcement> take_announcements() {
     std::vector<Announcement> sent;
     while (auto item = follower_.next_announcement()) sent.push_back(*std::move(item));
     return sent;
@@ -66,14 +66,15 @@ class TestFollower {
   // Switches the follower to learn mode, in generation 2.
   void switch_to_learn_mode() {
     ASSERT_EQ(deliver({Stop{1}, Answer{2, 0, 0}}), Status());
-    ASSERT_THAT(take_sent(), ElementsAre(Announcement(Report{1, 0, 0, 0, 0, 0})));
+    ASSERT_THAT(take_announcements(), ElementsAre(Announcement(Report{1, 0, 0, 0, 0, 0})));
   }
 
   // Switches to learn mode and runs step 1, `a` with id 1.
   void run_one_step() {
     switch_to_learn_mode();
     submit(named("a"), {1, 2, 3});
-    EXPECT_THAT(take_sent(), ElementsAre(Announcement(AnnounceInFull{named("a"), {1, 2, 3}})));
+    EXPECT_THAT(take_announcements(),
+                ElementsAre(Announcement(AnnounceInFull{named("a"), {1, 2, 3}})));
     ASSERT_EQ(deliver({Define{1, named("a")}, Issue{2, 1, 1}}), Status());
     EXPECT_THAT(run(), ElementsAre(Decision(step_of({2, 1}, {named("a")}, {1}))));
   }
@@ -96,10 +97,10 @@ TEST(Follower, RunsItsOwnQueueAtFirstWithoutMessages) {
   EXPECT_EQ(member.follower().next_decision(), nullptr);
   member.follower().record_completion();
   EXPECT_THAT(member.run(), ElementsAre(Decision(step_of({1, 2}, {named("a")}, {2}))));
-  EXPECT_THAT(member.take_sent(), IsEmpty());
+  EXPECT_THAT(member.take_announcements(), IsEmpty());
 }
 
-// Then the members see that they have entered different steps.
+// Because the identities differ, the members detect that they have entered different steps.
 TEST(Follower, UnnamedCallsWithDifferentNumbersHaveDifferentIdentities) {
   const auto identity = [](std::uint32_t number) {
     TestFollower member;
@@ -108,33 +109,35 @@ TEST(Follower, UnnamedCallsWithDifferentNumbersHaveDifferentIdentities) {
   };
   EXPECT_EQ(identity(0), digest_of(named("a")));
   EXPECT_EQ(identity(7), identity(7));
-  for (const std::uint32_t other : {0U, 6U, 8U}) EXPECT_NE(identity(7), identity(other));
+  for (const std::uint32_t other_number : {0U, 6U, 8U})
+    EXPECT_NE(identity(7), identity(other_number));
 }
 
 TEST(Follower, FusesCallsOfABatchWithEqualKeysUpToTheLimit) {
   const SubmissionContext batch{.batch = 5};
-  const SubmissionContext other{.batch = 6};
+  const SubmissionContext other_batch{.batch = 6};
   TestFollower member({.fusion_bytes = 20});
-  const auto halves = [](const std::string& name) {
+  const auto float16_allreduce = [](const std::string& name) {
     auto signature = allreduce(name);
     signature.dtype = DType::kFloat16;
     return signature;
   };
   for (const auto* name : {"a", "b", "c"}) member.submit(allreduce(name), batch);
-  member.submit(halves("d"), batch);
-  member.submit(halves("e"), other);
-  member.submit(allreduce("f"), other);
+  member.submit(float16_allreduce("d"), batch);
+  member.submit(float16_allreduce("e"), other_batch);
+  member.submit(allreduce("f"), other_batch);
   member.submit(allreduce("g"));
   member.submit(allreduce("h"));
   member.submit(named("i"), batch);
   member.submit(named("j"), batch);
   EXPECT_THAT(
       member.run(),
-      ElementsAre(step_of({1, 1}, {allreduce("a"), allreduce("b")}, {1, 2}),
-                  step_of({1, 2}, {allreduce("c")}, {3}), step_of({1, 3}, {halves("d")}, {4}),
-                  step_of({1, 4}, {halves("e")}, {5}), step_of({1, 5}, {allreduce("f")}, {6}),
-                  step_of({1, 6}, {allreduce("g")}, {7}), step_of({1, 7}, {allreduce("h")}, {8}),
-                  step_of({1, 8}, {named("i")}, {9}), step_of({1, 9}, {named("j")}, {10})));
+      ElementsAre(
+          step_of({1, 1}, {allreduce("a"), allreduce("b")}, {1, 2}),
+          step_of({1, 2}, {allreduce("c")}, {3}), step_of({1, 3}, {float16_allreduce("d")}, {4}),
+          step_of({1, 4}, {float16_allreduce("e")}, {5}), step_of({1, 5}, {allreduce("f")}, {6}),
+          step_of({1, 6}, {allreduce("g")}, {7}), step_of({1, 7}, {allreduce("h")}, {8}),
+          step_of({1, 8}, {named("i")}, {9}), step_of({1, 9}, {named("j")}, {10})));
 }
 
 TEST(Follower, WithoutFusionEachCallOfABatchHasItsOwnStep) {
@@ -149,14 +152,14 @@ TEST(Follower, AMispredictionIsRaisedOnceAndReportedWhenAllStop) {
   ASSERT_NE(member.follower().next_decision(), nullptr);
   member.follower().record_misprediction();
   member.follower().record_misprediction();
-  EXPECT_THAT(member.take_sent(), ElementsAre(Announcement(Raise{.generation = 1})));
+  EXPECT_THAT(member.take_announcements(), ElementsAre(Announcement(Raise{.generation = 1})));
   ASSERT_EQ(member.deliver({Stop{1}}), Status());
   member.follower().record_misprediction();
-  EXPECT_THAT(member.take_sent(),
+  EXPECT_THAT(member.take_announcements(),
               ElementsAre(Announcement(Report{1, 0, 1, digest_of(named("a")), 0, 0})));
   member.submit(named("b"));
   EXPECT_EQ(member.follower().next_decision(), nullptr);
-  EXPECT_THAT(member.take_sent(), IsEmpty());
+  EXPECT_THAT(member.take_announcements(), IsEmpty());
 }
 
 TEST(Follower, ARolledBackEntryIsAnnouncedInItsOldOrder) {
@@ -169,7 +172,7 @@ TEST(Follower, ARolledBackEntryIsAnnouncedInItsOldOrder) {
   EXPECT_EQ(member.follower().next_decision(), nullptr);
   EXPECT_TRUE(member.follower().take_rollback());
   EXPECT_FALSE(member.follower().take_rollback());
-  const auto sent = member.take_sent();
+  const auto sent = member.take_announcements();
   ASSERT_EQ(sent.size(), 4U);  // the report comes first
   EXPECT_EQ(sent[1], Announcement(AnnounceInFull{allreduce("a"), {.batch = 1}}));
   EXPECT_EQ(sent[2], Announcement(AnnounceInFull{allreduce("b"), {.batch = 1}}));
@@ -186,7 +189,7 @@ TEST(Follower, AStepThatAllHaveEnteredGoesOnThroughAReplan) {
   ASSERT_EQ(member.deliver({Stop{1}, Answer{2, 1, 0}}), Status());
   EXPECT_FALSE(member.follower().take_rollback());
   EXPECT_EQ(member.follower().next_decision(), nullptr);
-  const auto sent = member.take_sent();
+  const auto sent = member.take_announcements();
   ASSERT_EQ(sent.size(), 2U);
   EXPECT_EQ(sent[1], Announcement(AnnounceInFull{named("b"), {}}));
   member.follower().record_completion();
@@ -211,13 +214,13 @@ TEST(Follower, IssuedCallsThatWereNotEnteredAreAnnouncedAgain) {
   member.switch_to_learn_mode();
   member.submit(named("a"));
   member.submit(named("b"));
-  member.take_sent();
+  member.take_announcements();
   ASSERT_EQ(member.deliver({Define{1, named("b")}, Issue{2, 1, 1}, Reject{2, 2, "a", "why"},
                             Stop{2}, Answer{3, 0, 0}}),
             Status());
-  EXPECT_THAT(member.take_sent(), ElementsAre(Announcement(Report{2, 0, 0, 0, 0, 0}),
-                                              Announcement(AnnounceInFull{named("a"), {}}),
-                                              Announcement(AnnounceById{1, {}})));
+  EXPECT_THAT(member.take_announcements(), ElementsAre(Announcement(Report{2, 0, 0, 0, 0, 0}),
+                                                       Announcement(AnnounceInFull{named("a"), {}}),
+                                                       Announcement(AnnounceById{1, {}})));
   EXPECT_THAT(member.run(), IsEmpty());
 }
 
@@ -225,24 +228,24 @@ TEST(Follower, AJoinIsAMispredictionUntilTheGroupLearns) {
   TestFollower member;
   member.submit(named("a"));
   member.submit(join("j"));
-  EXPECT_THAT(member.take_sent(), ElementsAre(Announcement(Raise{.generation = 1})));
+  EXPECT_THAT(member.take_announcements(), ElementsAre(Announcement(Raise{.generation = 1})));
   ASSERT_EQ(member.deliver({Stop{1}, Answer{2, 0, 0}}), Status());
-  EXPECT_THAT(member.take_sent(), ElementsAre(Announcement(Report{1, 0, 0, 0, 0, 0}),
-                                              Announcement(AnnounceInFull{named("a"), {}}),
-                                              Announcement(AnnounceJoin{1})));
+  EXPECT_THAT(member.take_announcements(), ElementsAre(Announcement(Report{1, 0, 0, 0, 0, 0}),
+                                                       Announcement(AnnounceInFull{named("a"), {}}),
+                                                       Announcement(AnnounceJoin{1})));
 }
 
 TEST(Follower, ASubmissionOrAJoinWhileAllAreStoppedIsAnnouncedAfterTheAnswer) {
   TestFollower member;
   member.switch_to_learn_mode();
   ASSERT_EQ(member.deliver({Stop{2}}), Status());
-  member.take_sent();
+  member.take_announcements();
   member.submit(named("a"));
   member.submit(join("j"));
-  EXPECT_THAT(member.take_sent(), IsEmpty());
+  EXPECT_THAT(member.take_announcements(), IsEmpty());
   ASSERT_EQ(member.deliver({Answer{3, 0, 0}}), Status());
-  EXPECT_THAT(member.take_sent(), ElementsAre(Announcement(AnnounceInFull{named("a"), {}}),
-                                              Announcement(AnnounceJoin{1})));
+  EXPECT_THAT(member.take_announcements(), ElementsAre(Announcement(AnnounceInFull{named("a"), {}}),
+                                                       Announcement(AnnounceJoin{1})));
 }
 
 // Tests a member that has entered the release, and one that has not.
@@ -255,10 +258,10 @@ TEST(Follower, ARolledBackReleaseDoesNotCount) {
     if (entered) {
       ASSERT_NE(member.follower().next_decision(), nullptr);
     }
-    member.take_sent();
+    member.take_announcements();
     ASSERT_EQ(member.deliver({Stop{2}, Answer{3, 0, 0}}), Status());
     EXPECT_EQ(member.follower().take_rollback(), entered);
-    EXPECT_THAT(member.take_sent(),
+    EXPECT_THAT(member.take_announcements(),
                 ElementsAre(Announcement(
                                 Report{2, 0, entered ? std::uint8_t{1} : std::uint8_t{0}, 0, 0, 0}),
                             Announcement(AnnounceJoin{})));
@@ -272,25 +275,26 @@ TEST(Follower, AnnouncesByIdOnceTheSignatureHasOne) {
   TestFollower member;
   member.run_one_step();
   member.submit(named("a"));
-  EXPECT_THAT(member.take_sent(), ElementsAre(Announcement(AnnounceById{1, {}})));
+  EXPECT_THAT(member.take_announcements(), ElementsAre(Announcement(AnnounceById{1, {}})));
 }
 
 TEST(Follower, AnnouncesAgainWhenTheIdIsForgottenBeforeTheDecision) {
   TestFollower member;
   member.run_one_step();
   member.submit(named("a"), {7, 8, 9});
-  member.take_sent();
+  member.take_announcements();
   ASSERT_EQ(member.deliver({Forget{1}}), Status());
-  EXPECT_THAT(member.take_sent(), ElementsAre(Announcement(AnnounceAgain{named("a"), {7, 8, 9}})));
+  EXPECT_THAT(member.take_announcements(),
+              ElementsAre(Announcement(AnnounceAgain{named("a"), {7, 8, 9}})));
 }
 
 TEST(Follower, DoesNotAnnounceADecidedCallAgain) {
   TestFollower member;
   member.run_one_step();
   member.submit(named("a"));
-  member.take_sent();
+  member.take_announcements();
   ASSERT_EQ(member.deliver({Issue{2, 2, 1}, Forget{1}}), Status());
-  EXPECT_THAT(member.take_sent(), IsEmpty());
+  EXPECT_THAT(member.take_announcements(), IsEmpty());
 }
 
 TEST(Follower, DoesNotRepeatAnAnnouncementInFull) {
@@ -299,9 +303,9 @@ TEST(Follower, DoesNotRepeatAnAnnouncementInFull) {
   auto changed = named("a");
   changed.dimensions = {2};
   member.submit(changed);
-  member.take_sent();
+  member.take_announcements();
   ASSERT_EQ(member.deliver({Forget{1}}), Status());
-  EXPECT_THAT(member.take_sent(), IsEmpty());
+  EXPECT_THAT(member.take_announcements(), IsEmpty());
 }
 
 TEST(Follower, AContradictoryStreamIsAnError) {
@@ -314,9 +318,9 @@ TEST(Follower, AContradictoryStreamIsAnError) {
        "it sends decision 3 of generation 2, but decision 2 of generation 2 is expected"},
       {{Issue{3, 2, 1}},
        "it sends decision 2 of generation 3, but decision 2 of generation 2 is expected"},
-      {{Issue{2, 2, 1}}, "step 2 is `a`, but rank 4 has not announced this call"},
+      {{Issue{2, 2, 1}}, "step 2 is `a`, but rank 4 has not announced this signature"},
       {{Define{2, named("b")}, Issue{2, 2, 2}},
-       "step 2 is `b`, but rank 4 has not announced this call"},
+       "step 2 is `b`, but rank 4 has not announced this signature"},
       {{Define{1, named("b")}}, "it gives the id 1 to `b`, but the last id is 1"},
       {{Define{2, named("a")}}, "it gives the id 2 to `a`, but this call has the id 1"},
       {{Forget{2}}, "it forgets the id 2, which has no signature"},
@@ -365,16 +369,18 @@ TEST(Follower, FollowsThePlanAndAnnouncesOtherCalls) {
   member.submit(named("c"));
   member.submit(named("b"));
   EXPECT_THAT(member.run(), IsEmpty());
-  EXPECT_THAT(member.take_sent(), ElementsAre(Announcement(AnnounceInFull{named("c"), {}})));
+  EXPECT_THAT(member.take_announcements(),
+              ElementsAre(Announcement(AnnounceInFull{named("c"), {}})));
   member.submit(named("a"));
   EXPECT_THAT(member.run(),
               ElementsAre(Decision(step_of({2, 2}, {named("a"), named("b")}, {4, 3}))));
   member.submit(join("j"));
-  EXPECT_THAT(member.take_sent(),
+  EXPECT_THAT(member.take_announcements(),
               ElementsAre(Announcement(Raise{.generation = 2, .completed = 2})));
   ASSERT_EQ(member.deliver({Stop{2}, Answer{3, 2, 1}}), Status());
-  // The member sends the report, the call outside the plan, and the join again.
-  const auto sent = member.take_sent();
+  // The member sends its report, announces the call outside the plan again, and raises again
+  // because of its join.
+  const auto sent = member.take_announcements();
   ASSERT_EQ(sent.size(), 3U);
   EXPECT_EQ(std::get<Report>(sent[0]).fragments_run, 1U);
   EXPECT_EQ(sent[1], Announcement(AnnounceInFull{named("c"), {}}));
@@ -392,19 +398,21 @@ TEST(Follower, RaisesWhenAPlannedCallWaitsTooLong) {
   ASSERT_TRUE(deadline.has_value());
   EXPECT_EQ(*deadline - TimePoint(), std::chrono::milliseconds(10));
   member.follower().tick(*deadline - std::chrono::milliseconds(1));
-  EXPECT_THAT(member.take_sent(), IsEmpty());
+  EXPECT_THAT(member.take_announcements(), IsEmpty());
   member.follower().tick(*deadline);
-  EXPECT_THAT(member.take_sent(), ElementsAre(Announcement(Raise{.generation = 2,
-                                                                 .completed = 1,
-                                                                 .cause = Raise::Cause::kBucket,
-                                                                 .fragment = 1,
-                                                                 .bucket = 0,
-                                                                 .ready = {2}})));
+  EXPECT_THAT(member.take_announcements(),
+              ElementsAre(Announcement(Raise{.generation = 2,
+                                             .completed = 1,
+                                             .cause = Raise::Cause::kBucket,
+                                             .fragment = 1,
+                                             .bucket = 0,
+                                             .ready = {2}})));
   EXPECT_EQ(member.follower().deadline(), std::nullopt);
 }
 
 TEST(Follower, AStepWithAnotherSignatureOfTheNameIsAnError) {
-  const Status wrong = Status::stop("step 2 is `a`, but rank 4 has not announced this call");
+  const Status expected_error =
+      Status::stop("step 2 is `a`, but rank 4 has not announced this signature");
   for (const bool joins : {false, true}) {
     TestFollower member;
     member.run_one_step();
@@ -414,7 +422,7 @@ TEST(Follower, AStepWithAnotherSignatureOfTheNameIsAnError) {
     if (joins) {
       member.submit(join("j"));
     }
-    EXPECT_EQ(member.deliver({Issue{2, 2, 1}}), wrong);
+    EXPECT_EQ(member.deliver({Issue{2, 2, 1}}), expected_error);
   }
 }
 
@@ -432,23 +440,23 @@ TEST(FollowerDeathTest, SubmissionsThatBreakTheContractAbort) {
 TEST(Follower, EntersStepsOfOthersAfterItHasJoined) {
   TestFollower member;
   member.switch_to_learn_mode();
-  const auto reduced = allreduce("j");  // this member's own call of this name is a join
+  const auto allreduce_j = allreduce("j");  // this member's own call of this name is a join
   member.submit(join("j"));
-  EXPECT_THAT(member.take_sent(), ElementsAre(Announcement(AnnounceJoin{})));
-  ASSERT_EQ(member.deliver({Define{1, reduced}, Issue{2, 1, 1}, Issue{2, 2, 1}, Forget{1},
+  EXPECT_THAT(member.take_announcements(), ElementsAre(Announcement(AnnounceJoin{})));
+  ASSERT_EQ(member.deliver({Define{1, allreduce_j}, Issue{2, 1, 1}, Issue{2, 2, 1}, Forget{1},
                             Define{2, allreduce("b")}, Issue{2, 3, 2}, ReleaseAll{2, 4, 0}}),
             Status());
   EXPECT_THAT(member.run(),
-              ElementsAre(joined_step({2, 1}, reduced), joined_step({2, 2}, reduced),
+              ElementsAre(joined_step({2, 1}, allreduce_j), joined_step({2, 2}, allreduce_j),
                           joined_step({2, 3}, allreduce("b")), Release{{2, 4}, 1, 0}));
-  EXPECT_THAT(member.take_sent(), IsEmpty());
+  EXPECT_THAT(member.take_announcements(), IsEmpty());
   member.submit(allreduce("b"));
-  EXPECT_THAT(member.take_sent(), ElementsAre(Announcement(AnnounceById{2, {}})));
+  EXPECT_THAT(member.take_announcements(), ElementsAre(Announcement(AnnounceById{2, {}})));
 }
 
 // This member has submitted `a`, then joined. The others have completed the step of `a` and
 // announced another call named `a`. The coordinator issues the second step without an announcement
-// of this member, because it has joined.
+// of this member, because this member has joined.
 TEST(Follower, AJoinedMemberEntersALaterStepOfItsOwnNameWithoutData) {
   TestFollower member;
   member.switch_to_learn_mode();
@@ -466,7 +474,7 @@ TEST(Follower, AStepThatCannotRunJoinedIsAnErrorForAJoinedMember) {
   member.switch_to_learn_mode();
   member.submit(join("j"));
   EXPECT_EQ(member.deliver({Define{1, named("a")}, Issue{2, 1, 1}}),
-            Status::stop("step 1 is `a`, but rank 4 has not announced this call"));
+            Status::stop("step 1 is `a`, but rank 4 has not announced this signature"));
 }
 
 TEST(Follower, AJoinedMemberEntersRejectionsOfOthersAsNoOps) {
@@ -481,7 +489,7 @@ TEST(Follower, AJoinedMemberEntersRejectionsOfOthersAsNoOps) {
 
 TEST(Follower, AfterTheReleaseItNoLongerCountsAsJoined) {
   const std::pair<StreamItem, std::string> cases[] = {
-      {Issue{2, 2, 1}, "step 2 is `a`, but rank 4 has not announced this call"},
+      {Issue{2, 2, 1}, "step 2 is `a`, but rank 4 has not announced this signature"},
       {Reject{2, 2, "a", "why"}, "it rejects `a`, which rank 4 has not announced"},
       {ReleaseAll{2, 2, 4}, "it releases rank 4, which has not joined"},
   };

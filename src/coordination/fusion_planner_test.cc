@@ -30,10 +30,10 @@ TEST(FusionPlanner, AnItemLargerThanABucketIsAlone) {
 }
 
 TEST(FusionPlanner, FusesNothingWithoutFusionBytesOrWithoutAKey) {
-  const std::vector<FusionItem> same = {item(0), item(0)};
-  EXPECT_THAT(plan_buckets(same, 0), ElementsAre(ElementsAre(0), ElementsAre(1)));
-  const std::vector<FusionItem> without = {item(1, 0), item(1, 0)};
-  EXPECT_THAT(plan_buckets(without, 100), ElementsAre(ElementsAre(0), ElementsAre(1)));
+  const std::vector<FusionItem> items_with_key = {item(0), item(0)};
+  EXPECT_THAT(plan_buckets(items_with_key, 0), ElementsAre(ElementsAre(0), ElementsAre(1)));
+  const std::vector<FusionItem> items_without_key = {item(1, 0), item(1, 0)};
+  EXPECT_THAT(plan_buckets(items_without_key, 100), ElementsAre(ElementsAre(0), ElementsAre(1)));
   EXPECT_THAT(plan_buckets({}, 100), ElementsAre());
 }
 

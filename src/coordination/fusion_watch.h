@@ -1,5 +1,6 @@
 // FusionWatch: detects in queue mode, where only batches are fused, that the group should learn a
-// plan. A plan helps if a superstep repeats and could run in fewer steps with more fusion.
+// plan. A superstep here consists of the steps between two quiescent points of this member. A plan
+// helps if a superstep repeats and could run in fewer steps with more fusion.
 #pragma once
 
 #include <cstddef>
@@ -18,9 +19,8 @@ class FusionWatch {
 
   // Adds a submission of the step that has completed.
   void add(const InternedSignature& interned, const SubmissionContext& context);
-  // Call it when all submissions of the step were added. A superstep here lies between two
-  // quiescent points of this member. Returns true if the superstep that ended just before this step
-  // has occurred for the second time and takes more steps than it needs.
+  // Call it when all submissions of the step were added. Returns true if the superstep that ended
+  // just before this step has occurred for the second time and takes more steps than it needs.
   bool end_step();
 
  private:
@@ -32,7 +32,7 @@ class FusionWatch {
   };
 
   void end_superstep();
-  bool is_full() const;
+  bool is_history_full() const;
   bool wastes_steps() const;
 
   std::int64_t fusion_bytes_;
@@ -40,8 +40,9 @@ class FusionWatch {
   std::uint64_t digest_sum_ = 0;  // of this superstep: a sum, because the order does not matter
   std::size_t steps_ = 0;         // of this superstep
   std::uint32_t quiescent_points_ = 0;
-  bool wastes_steps_ = false;  // whether the last superstep repeats and takes too many steps
-  std::unordered_map<std::uint64_t, int> times_seen_;  // of supersteps, by digest_sum_
+  // Whether the last superstep repeats and takes too many steps.
+  bool last_superstep_wastes_steps_ = false;
+  std::unordered_map<std::uint64_t, int> times_seen_;  // of each superstep, by digest_sum_
 };
 
 }  // namespace farandole

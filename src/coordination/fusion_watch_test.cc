@@ -35,15 +35,16 @@ TEST(FusionWatch, ReportsOnceThatARepeatedSuperstepCouldBeFused) {
 }
 
 TEST(FusionWatch, ReportsNothingIfNothingCanBeFused) {
-  FusionWatch small(10);
-  FusionWatch waiting(100);
-  FusionWatch changing(100);
-  FusionWatch alone(100);
+  FusionWatch watch_of_small_buckets(10);
+  FusionWatch watch_of_waits(100);
+  FusionWatch watch_of_changing_names(100);
+  FusionWatch watch_of_single_calls(100);
   for (std::uint32_t round = 1; round < 10; ++round) {
-    EXPECT_FALSE(learns_after_superstep(small, round, {"a", "b"}));
-    EXPECT_FALSE(learns_after_superstep(waiting, round, {"a", "b"}, 1));
-    EXPECT_FALSE(learns_after_superstep(changing, round, {"a", std::to_string(round).c_str()}));
-    EXPECT_FALSE(learns_after_superstep(alone, round, {"a"}));
+    EXPECT_FALSE(learns_after_superstep(watch_of_small_buckets, round, {"a", "b"}));
+    EXPECT_FALSE(learns_after_superstep(watch_of_waits, round, {"a", "b"}, 1));
+    EXPECT_FALSE(learns_after_superstep(watch_of_changing_names, round,
+                                        {"a", std::to_string(round).c_str()}));
+    EXPECT_FALSE(learns_after_superstep(watch_of_single_calls, round, {"a"}));
   }
 }
 

@@ -37,11 +37,11 @@ TEST(Grace, ARestartAtAnUnknownTimeBeginsAtTheNextCheck) {
 TEST(Grace, DoublesAfterANeedlessRaiseAndIsShortAgainAfterANeededOne) {
   Grace grace(kShort);
   EXPECT_EQ(length_after_restart(grace), kShort);
-  for (int doubled = 2; doubled <= 16; doubled *= 2) {
+  for (int factor = 2; factor <= 16; factor *= 2) {
     grace.record_raise(7);
     grace.record_submission(7);
     grace.record_submission(7);  // counts only once
-    EXPECT_EQ(length_after_restart(grace), doubled * kShort);
+    EXPECT_EQ(length_after_restart(grace), factor * kShort);
   }
   grace.record_raise(7);
   grace.record_submission(7);

@@ -10,11 +10,11 @@ InFlight::Slot InFlight::add(CallId call_id, const InternedSignature& interned,
                              const SubmissionContext& context) {
   if (2 * (size_ + 1) > table_.size()) grow();
   Slot slot = static_cast<Slot>(calls_.size());
-  if (unused_.empty()) {
+  if (unused_slots_.empty()) {
     calls_.emplace_back();
   } else {
-    slot = unused_.back();
-    unused_.pop_back();
+    slot = unused_slots_.back();
+    unused_slots_.pop_back();
   }
   Call& added = calls_[slot];
   added = {};
@@ -35,7 +35,7 @@ void InFlight::remove(Slot slot) {
   (removed.earlier == kNone ? first_ : calls_[removed.earlier].later) = removed.later;
   (removed.later == kNone ? last_ : calls_[removed.later].earlier) = removed.earlier;
   --size_;
-  unused_.push_back(slot);
+  unused_slots_.push_back(slot);
 }
 
 InFlight::Slot InFlight::find(std::uint64_t name_digest, std::string_view name) const {

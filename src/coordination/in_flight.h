@@ -1,5 +1,5 @@
-// InFlight: the submissions of this member that are not completed, in the order of submission. It
-// finds submissions by name in constant time and copies nothing, because every step uses it.
+// InFlight: the submissions of this member that are not completed, in the order of submission.
+// Every step uses it, so it finds submissions by name in constant time and copies no signatures.
 #pragma once
 
 #include <cstddef>
@@ -65,7 +65,7 @@ class InFlight {
   void grow();
 
   std::vector<Call> calls_;
-  std::vector<Slot> unused_;
+  std::vector<Slot> unused_slots_;
   Slot first_ = kNone;
   Slot last_ = kNone;
   std::size_t size_ = 0;

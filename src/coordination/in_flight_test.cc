@@ -78,16 +78,16 @@ TEST(InFlight, FindsSubmissionsAfterRandomAddsAndRemoves) {
   std::vector<std::size_t> expected;
   for (int round = 0; round < 20000; ++round) {
     const auto index = random() % interned.size();
-    const auto found = in_flight.find(*interned[index]);
-    const auto at = std::ranges::find(expected, index);
-    ASSERT_EQ(found != InFlight::kNone, at != expected.end());
-    if (found == InFlight::kNone) {
+    const auto found_slot = in_flight.find(*interned[index]);
+    const auto expected_position = std::ranges::find(expected, index);
+    ASSERT_EQ(found_slot != InFlight::kNone, expected_position != expected.end());
+    if (found_slot == InFlight::kNone) {
       in_flight.add(index, *interned[index], {});
       expected.push_back(index);
     } else {
-      ASSERT_EQ(in_flight[found].call_id, index);
-      in_flight.remove(found);
-      expected.erase(at);
+      ASSERT_EQ(in_flight[found_slot].call_id, index);
+      in_flight.remove(found_slot);
+      expected.erase(expected_position);
     }
     ASSERT_EQ(in_flight.size(), expected.size());
   }

@@ -11,8 +11,7 @@
 namespace farandole {
 namespace {
 
-// Without a synchronization point, a sequence of steps is learned when it has occurred this many
-// times in a row.
+// A round is learned when it has occurred this many times in a row.
 constexpr int kRoundsToLearn = 3;
 // The learner changes the plan when members have reported the same wait in this many raises.
 constexpr int kRaisesToLearn = 2;
@@ -37,7 +36,7 @@ bool contains(const Range& range, const Value& value) {
 
 }  // namespace
 
-void Learner::edit(const auto& item) {
+void Learner::apply_edit(const auto& item) {
   CHECK(plan_.apply(item).ok(), "an edit of the learner fits the plan");
   edits_.emplace_back(item);
 }
@@ -95,17 +94,17 @@ void Learner::end_superstep() {
     fragment_last_ = 0;
     return;
   }
-  const bool known = recent_steps_consist_of(fragments_of_recent_steps());
-  const bool repeats = known || record_superstep(digest_of_recent_ids());
-  if (repeats && !known) learn_recent_steps();
+  const bool is_known = recent_steps_consist_of(fragments_of_recent_steps());
+  const bool repeats = is_known || record_superstep(digest_of_recent_ids());
+  if (repeats && !is_known) learn_recent_steps();
   if (repeats)
     order_and_connect(fragments_of_recent_steps());
   else
     fragment_last_ = 0;
 }
 
-// An id has occurred again without a synchronization point, so the steps in between may be a
-// sequence that repeats. Returns true if the sequence has repeated often enough.
+// An id has occurred again without a synchronization point, so the steps in between may be a round
+// that repeats. Returns true if the round has repeated often enough.
 bool Learner::end_round() {
   const auto round_digest = digest_of_recent_ids();
   equal_rounds_ = round_digest == last_round_digest_ ? equal_rounds_ + 1 : 1;
@@ -198,71 +197,74 @@ void Learner::cut_by_recent_ids(std::uint32_t fragment) {
   if (!other_buckets.empty()) split(fragment, recent_buckets, other_buckets);
 }
 
-void Learner::split(std::uint32_t fragment, const Buckets& first, const Buckets& second) {
-  auto before = predecessors(fragment);
-  auto after = successors(fragment);
-  edit(DropFragment{fragment});
-  const auto front = define(first);
-  const auto back = define(second);
-  for (auto& [neighbour, kind] : before)
+void Learner::split(std::uint32_t fragment, const Buckets& front_buckets,
+                    const Buckets& back_buckets) {
+  auto neighbours_before = predecessors(fragment);
+  auto neighbours_after = successors(fragment);
+  apply_edit(DropFragment{fragment});
+  const auto front = define(front_buckets);
+  const auto back = define(back_buckets);
+  for (auto& [neighbour, kind] : neighbours_before)
     if (neighbour == fragment) neighbour = back;
-  for (auto& [neighbour, kind] : after)
+  for (auto& [neighbour, kind] : neighbours_after)
     if (neighbour == fragment) neighbour = front;
   insert_edge(front, back, EdgeKind::kSameSuperstep);
-  connect(before, front, back, after);
+  connect(neighbours_before, front, back, neighbours_after);
   if (fragment_last_ == fragment) fragment_last_ = back;
 }
 
-void Learner::replace(std::uint32_t fragment, const Buckets& buckets, const Neighbours& before,
-                      const Neighbours& after) {
-  edit(DropFragment{fragment});
-  for (const auto& bucket : buckets) edit(AddBucket{fragment, bucket});
-  connect(before, fragment, fragment, after);
+void Learner::replace(std::uint32_t fragment, const Buckets& buckets,
+                      const Neighbours& neighbours_before, const Neighbours& neighbours_after) {
+  apply_edit(DropFragment{fragment});
+  for (const auto& bucket : buckets) apply_edit(AddBucket{fragment, bucket});
+  connect(neighbours_before, fragment, fragment, neighbours_after);
 }
 
-void Learner::connect(const Neighbours& before, std::uint32_t first, std::uint32_t last,
-                      const Neighbours& after) {
-  for (const auto& [neighbour, kind] : before) insert_edge(neighbour, first, kind);
-  for (const auto& [neighbour, kind] : after) insert_edge(last, neighbour, kind);
+void Learner::connect(const Neighbours& neighbours_before, std::uint32_t first, std::uint32_t last,
+                      const Neighbours& neighbours_after) {
+  for (const auto& [neighbour, kind] : neighbours_before) insert_edge(neighbour, first, kind);
+  for (const auto& [neighbour, kind] : neighbours_after) insert_edge(last, neighbour, kind);
 }
 
 std::uint32_t Learner::define(const Buckets& buckets) {
   const auto fragment = ++fragment_defined_last_;
-  for (const auto& bucket : buckets) edit(AddBucket{fragment, bucket});
+  for (const auto& bucket : buckets) apply_edit(AddBucket{fragment, bucket});
   return fragment;
 }
 
 Learner::Neighbours Learner::predecessors(std::uint32_t fragment) const {
-  Neighbours all;
+  Neighbours neighbours;
   for (const auto& [number, from] : plan_.fragments())
     for (const auto& edge : from.successors)
-      if (edge.to->number == fragment) all.emplace_back(number, edge.kind);
-  std::ranges::sort(all);
-  return all;
+      if (edge.to->number == fragment) neighbours.emplace_back(number, edge.kind);
+  std::ranges::sort(neighbours);
+  return neighbours;
 }
 
 Learner::Neighbours Learner::successors(std::uint32_t fragment) const {
-  Neighbours all;
+  Neighbours neighbours;
   for (const auto& [to, kind] : plan_.find(fragment)->successors)
-    all.emplace_back(to->number, kind);
-  return all;
+    neighbours.emplace_back(to->number, kind);
+  return neighbours;
 }
 
 void Learner::insert_edge(std::uint32_t from, std::uint32_t to, EdgeKind kind) {
-  const auto& known = plan_.find(from)->successors;
-  const auto same = std::ranges::find(known, plan_.find(to), &Plan::Edge::to);
-  if (same == known.end() ? known.size() < kSuccessorsMax : !same->includes(kind))
-    edit(AddEdge{from, to, kind});
+  const auto& known_successors = plan_.find(from)->successors;
+  const auto known_edge = std::ranges::find(known_successors, plan_.find(to), &Plan::Edge::to);
+  if (known_edge == known_successors.end() ? known_successors.size() < kSuccessorsMax
+                                           : !known_edge->includes(kind))
+    apply_edit(AddEdge{from, to, kind});
 }
 
-// Puts these fragments, which belong to one superstep or round, into an order, and learns the edges
-// along it. The order in which the fragments have run does not matter.
+// Puts these fragments, which belong to one superstep or round, into an order, and adds an edge
+// between each two neighbours in this order. The order in which the fragments have run does not
+// matter.
 void Learner::order_and_connect(Ids fragments) {
   for (auto kind = EdgeKind::kNextSuperstep; !fragments.empty(); kind = EdgeKind::kSameSuperstep) {
-    const auto next = choose_next(fragment_last_, fragments, kind);
-    if (fragment_last_ != 0) insert_edge(fragment_last_, next, kind);
-    fragment_last_ = next;
-    std::erase(fragments, next);
+    const auto next_fragment = choose_next(fragment_last_, fragments, kind);
+    if (fragment_last_ != 0) insert_edge(fragment_last_, next_fragment, kind);
+    fragment_last_ = next_fragment;
+    std::erase(fragments, next_fragment);
   }
 }
 
@@ -277,9 +279,11 @@ std::uint32_t Learner::choose_next(std::uint32_t from, const Ids& fragments, Edg
   std::ranges::sort(sorted);
   const auto follows_another = [&](std::uint32_t fragment) {
     return std::ranges::any_of(sorted, [&](std::uint32_t other) {
-      const auto& known = plan_.find(other)->successors;
-      const auto same = std::ranges::find(known, plan_.find(fragment), &Plan::Edge::to);
-      return other != fragment && same != known.end() && same->includes(EdgeKind::kSameSuperstep);
+      const auto& known_successors = plan_.find(other)->successors;
+      const auto known_edge =
+          std::ranges::find(known_successors, plan_.find(fragment), &Plan::Edge::to);
+      return other != fragment && known_edge != known_successors.end() &&
+             known_edge->includes(EdgeKind::kSameSuperstep);
     });
   };
   const auto first = std::ranges::find_if_not(sorted, follows_another);
@@ -289,19 +293,20 @@ std::uint32_t Learner::choose_next(std::uint32_t from, const Ids& fragments, Edg
 std::uint32_t Learner::choose_start(std::uint32_t id, const Ids& announced) {
   Ids fragments = {fragment_of(id)};
   if (fragments.front() == 0) return 0;
-  for (const auto other : announced)
-    if (const auto fragment = fragment_of(other); fragment != 0) fragments.push_back(fragment);
-  const auto next = choose_next(fragment_last_, fragments, EdgeKind::kNextSuperstep);
-  // A fragment does not begin a superstep if it has only followed others inside a superstep. The
-  // fragment that begins this superstep is not announced yet.
+  for (const auto announced_id : announced)
+    if (const auto fragment = fragment_of(announced_id); fragment != 0)
+      fragments.push_back(fragment);
+  const auto start = choose_next(fragment_last_, fragments, EdgeKind::kNextSuperstep);
+  // A fragment that has only followed others inside a superstep does not begin one. The fragment
+  // that begins this superstep is then not announced yet, so no plan can start.
   bool may_begin_superstep = true;
-  for (const auto& [before, kind] : predecessors(next)) {
-    if (before == fragment_last_ && kind != EdgeKind::kSameSuperstep) return next;
-    may_begin_superstep &= before == next || kind != EdgeKind::kSameSuperstep;
+  for (const auto& [predecessor, kind] : predecessors(start)) {
+    if (predecessor == fragment_last_ && kind != EdgeKind::kSameSuperstep) return start;
+    may_begin_superstep &= predecessor == start || kind != EdgeKind::kSameSuperstep;
   }
   if (!may_begin_superstep) return 0;
-  if (fragment_last_ != 0) insert_edge(fragment_last_, next, EdgeKind::kNextSuperstep);
-  return next;
+  if (fragment_last_ != 0) insert_edge(fragment_last_, start, EdgeKind::kNextSuperstep);
+  return start;
 }
 
 std::uint32_t Learner::add_edge_to_one_of(std::uint32_t from, const Ids& to, EdgeKind kind) {
@@ -310,64 +315,67 @@ std::uint32_t Learner::add_edge_to_one_of(std::uint32_t from, const Ids& to, Edg
     if (plan_.find(fragment) != nullptr && !contains(fragments, fragment))
       fragments.push_back(fragment);
   if (plan_.find(from) == nullptr || fragments.empty()) return 0;
-  const auto next = choose_next(from, fragments, kind);
-  insert_edge(from, next, kind);
-  return next;
+  const auto next_fragment = choose_next(from, fragments, kind);
+  insert_edge(from, next_fragment, kind);
+  return next_fragment;
 }
 
 void Learner::learn_wait(std::uint32_t fragment, std::uint32_t bucket, const Ids& ready) {
-  const auto* found = plan_.find(fragment);
-  if (found == nullptr || bucket >= found->buckets.size()) return;
+  const auto* found_fragment = plan_.find(fragment);
+  if (found_fragment == nullptr || bucket >= found_fragment->buckets.size()) return;
   Ids missing;
-  for (const auto id : found->buckets[bucket].ids)
+  for (const auto id : found_fragment->buckets[bucket].ids)
     if (!contains(ready, id)) missing.push_back(id);
-  if (waits_seen_.size() >= kDigestsMax) waits_seen_.clear();
+  if (raises_by_wait_.size() >= kDigestsMax) raises_by_wait_.clear();
   Digest wait;
-  wait.add(digest_of_set(found->buckets[bucket].ids));
+  wait.add(digest_of_set(found_fragment->buckets[bucket].ids));
   wait.add(digest_of_set(missing));
-  if (++waits_seen_[wait.value()] < kRaisesToLearn) return;
+  if (++raises_by_wait_[wait.value()] < kRaisesToLearn) return;
 
-  Buckets before;
-  Buckets first;
-  Buckets second;
-  for (std::size_t index = 0; index < found->buckets.size(); ++index) {
-    const auto& ids = found->buckets[index].ids;
-    Ids first_ids;
-    Ids second_ids;
+  Buckets buckets_before;
+  Buckets ready_buckets;
+  Buckets late_buckets;
+  for (std::size_t index = 0; index < found_fragment->buckets.size(); ++index) {
+    const auto& ids = found_fragment->buckets[index].ids;
+    Ids ready_ids;
+    Ids late_ids;
     for (const auto id : ids)
-      (index < bucket || contains(ready, id) ? first_ids : second_ids).push_back(id);
-    if (!first_ids.empty()) (index < bucket ? before : first).push_back(first_ids);
-    if (!second_ids.empty()) second.push_back(second_ids);
+      (index < bucket || contains(ready, id) ? ready_ids : late_ids).push_back(id);
+    if (!ready_ids.empty()) (index < bucket ? buckets_before : ready_buckets).push_back(ready_ids);
+    if (!late_ids.empty()) late_buckets.push_back(late_ids);
   }
-  if (first.empty()) return before.empty() ? void() : split(fragment, before, second);
-  for (const auto* part : {&first, &second})
-    before.insert(before.end(), part->begin(), part->end());
-  replace(fragment, before, predecessors(fragment), successors(fragment));
+  if (ready_buckets.empty())
+    return buckets_before.empty() ? void() : split(fragment, buckets_before, late_buckets);
+  for (const auto* part : {&ready_buckets, &late_buckets})
+    buckets_before.insert(buckets_before.end(), part->begin(), part->end());
+  replace(fragment, buckets_before, predecessors(fragment), successors(fragment));
 }
 
 // From now on the fragment follows other fragments only inside a superstep: the ready fragments,
 // and those that it has already followed inside a superstep. It no longer follows itself, and the
 // ready fragments follow it only after a synchronization point.
 void Learner::learn_order(std::uint32_t fragment, const Ids& ready) {
-  const auto* found = plan_.find(fragment);
-  if (found == nullptr) return;
-  Neighbours before;
+  const auto* found_fragment = plan_.find(fragment);
+  if (found_fragment == nullptr) return;
+  Neighbours neighbours_before;
   for (const auto other : ready)
     if (other != fragment && plan_.find(other) != nullptr)
-      before.emplace_back(other, EdgeKind::kSameSuperstep);
-  if (before.empty()) return;
-  if (waits_seen_.size() >= kDigestsMax) waits_seen_.clear();
+      neighbours_before.emplace_back(other, EdgeKind::kSameSuperstep);
+  if (neighbours_before.empty()) return;
+  if (raises_by_wait_.size() >= kDigestsMax) raises_by_wait_.clear();
   // The complement of the digest keeps this count apart from the counts of learn_wait().
-  if (++waits_seen_[~digest_of_set(found->buckets.front().ids)] % kRaisesToLearn != 0) return;
+  if (++raises_by_wait_[~digest_of_set(found_fragment->buckets.front().ids)] % kRaisesToLearn != 0)
+    return;
   for (const auto& [neighbour, kind] : predecessors(fragment))
-    if (kind != EdgeKind::kNextSuperstep) before.emplace_back(neighbour, EdgeKind::kSameSuperstep);
-  auto after = successors(fragment);
-  std::erase_if(after, [fragment](const auto& edge) { return edge.first == fragment; });
-  for (auto& [neighbour, kind] : after)
+    if (kind != EdgeKind::kNextSuperstep)
+      neighbours_before.emplace_back(neighbour, EdgeKind::kSameSuperstep);
+  auto neighbours_after = successors(fragment);
+  std::erase_if(neighbours_after, [fragment](const auto& edge) { return edge.first == fragment; });
+  for (auto& [neighbour, kind] : neighbours_after)
     if (contains(ready, neighbour)) kind = EdgeKind::kNextSuperstep;
   Buckets buckets;
-  for (const auto& bucket : found->buckets) buckets.push_back(bucket.ids);
-  replace(fragment, buckets, before, after);
+  for (const auto& bucket : found_fragment->buckets) buckets.push_back(bucket.ids);
+  replace(fragment, buckets, neighbours_before, neighbours_after);
 }
 
 void Learner::forget(std::uint32_t id) {
@@ -375,7 +383,7 @@ void Learner::forget(std::uint32_t id) {
   const auto fragment = fragment_of(id);
   if (fragment == 0) return;
   if (fragment_last_ == fragment) fragment_last_ = 0;
-  edit(DropFragment{fragment});
+  apply_edit(DropFragment{fragment});
 }
 
 }  // namespace farandole

@@ -1,11 +1,11 @@
-// Learner: watches the steps that the coordinator issues, finds repetitions, and makes a plan of
+// Learner: watches the steps that the coordinator issues, finds repetitions, and makes a plan from
 // them. A plan is only a prediction. A synchronization point is a step before which every member
 // had seen the completion of all earlier steps. A superstep consists of the steps between two
 // synchronization points. A superstep that was seen twice becomes a fragment. Fragments are
 // disjoint. If a new fragment overlaps an old one in part, three fragments replace them: the shared
 // part, the rest of the old fragment and the rest of the new one. In a program without
-// synchronization points, a sequence of distinct ids becomes a fragment when it was seen three
-// times in a row.
+// synchronization points, a sequence of distinct ids (a round) becomes a fragment when it was seen
+// three times in a row.
 #pragma once
 
 #include <cstddef>
@@ -37,8 +37,9 @@ class Learner {
   // points so far, the next step may already be a synchronization point.
   void restart(std::vector<std::uint32_t> quiescent_points = {});
   // Call it before the step with this id is issued. `contexts` are the contexts of the members'
-  // submissions. Returns true if a superstep, or a sequence that has repeated often enough, ends
-  // there. Then the learner has learned from it, and a plan may begin before this step.
+  // submissions. Returns true if a superstep ends just before this step, or a round that has
+  // repeated often enough. The learner has then learned from it, and a plan may begin before this
+  // step.
   bool try_end_superstep(std::uint32_t id, const std::vector<SubmissionContext>& contexts);
   // Call it when the step was issued.
   void record(std::uint32_t id, const std::vector<SubmissionContext>& contexts);
@@ -79,7 +80,7 @@ class Learner {
   using Ids = std::vector<std::uint32_t>;
   using Buckets = std::vector<Ids>;
 
-  void edit(const auto& item);
+  void apply_edit(const auto& item);
   void forget_recent_steps();
   bool all_passed_quiescent_point(const std::vector<SubmissionContext>& contexts) const;
   void end_superstep();
@@ -92,16 +93,16 @@ class Learner {
   bool recent_steps_consist_of(const Ids& fragments) const;
   void learn_recent_steps();
   void cut_by_recent_ids(std::uint32_t fragment);
-  void split(std::uint32_t fragment, const Buckets& first, const Buckets& second);
+  void split(std::uint32_t fragment, const Buckets& front_buckets, const Buckets& back_buckets);
   // The predecessors or the successors of a fragment, each with the kind of the edge between them.
   using Neighbours = std::vector<std::pair<std::uint32_t, EdgeKind>>;
-  void replace(std::uint32_t fragment, const Buckets& buckets, const Neighbours& before,
-               const Neighbours& after);
+  void replace(std::uint32_t fragment, const Buckets& buckets, const Neighbours& neighbours_before,
+               const Neighbours& neighbours_after);
   std::uint32_t define(const Buckets& buckets);
   Neighbours predecessors(std::uint32_t fragment) const;
   Neighbours successors(std::uint32_t fragment) const;
-  void connect(const Neighbours& before, std::uint32_t first, std::uint32_t last,
-               const Neighbours& after);
+  void connect(const Neighbours& neighbours_before, std::uint32_t first, std::uint32_t last,
+               const Neighbours& neighbours_after);
   void insert_edge(std::uint32_t from, std::uint32_t to, EdgeKind kind);
   void order_and_connect(Ids fragments);
   std::uint32_t choose_next(std::uint32_t from, const Ids& fragments, EdgeKind kind) const;
@@ -115,17 +116,18 @@ class Learner {
   // The steps since the last synchronization point, or since the last repetition of an id.
   std::vector<IssuedStep> recent_steps_;
   std::unordered_set<std::uint32_t> recent_ids_;
-  // for each member: the highest count since the last synchronization point; empty if unknown
+  // the quiescent points that each member has passed so far; empty if unknown
   std::vector<std::uint32_t> quiescent_points_;
   bool began_at_sync_point_ = false;
   bool has_repetition_ = false;
   std::uint32_t fragment_last_ = 0;  // the fragment that ended the last superstep; 0 if unknown
-  // the digest of the last sequence of steps that ended with a repetition
+  // the digest of the ids of the last round
   std::uint64_t last_round_digest_ = 0;
-  int equal_rounds_ = 0;  // how many such sequences in a row were equal
+  int equal_rounds_ = 0;  // how many rounds in a row were equal
 
   std::unordered_set<std::uint64_t> supersteps_seen_;  // digests
-  std::unordered_map<std::uint64_t, int> waits_seen_;  // how often each wait was raised, by digest
+  // how often members have raised for each wait, by the digest of the wait
+  std::unordered_map<std::uint64_t, int> raises_by_wait_;
 };
 
 }  // namespace farandole

@@ -73,16 +73,17 @@ TEST_F(LearnerOfTwoMembers, ARepeatedSuperstepBecomesAFragment) {
   EXPECT_THAT(fragments(), ElementsAre(ElementsAre(Ids{3, 1}, Ids{2})));
 }
 
-// The program has no synchronization point, and is longer than the learner's history.
+// The first part of the program has no synchronization point, and more steps than the learner's
+// history can hold.
 TEST_F(LearnerOfTwoMembers, ALoopIsLearnedAfterALongProgramWithoutRepetition) {
-  constexpr std::uint32_t kFirst = 100;
-  constexpr std::uint32_t kIds = 65000;
-  for (std::uint32_t id = kFirst; id < kFirst + kIds; ++id)
+  constexpr std::uint32_t kFirstId = 100;
+  constexpr std::uint32_t kIdCount = 65000;
+  for (std::uint32_t id = kFirstId; id < kFirstId + kIdCount; ++id)
     names_.define(
         id, {.name = std::to_string(id), .operation = Operation::kAllreduce, .dimensions = {10}});
   issue_superstep({9});
   issue_superstep({8});
-  for (std::uint32_t id = kFirst; id < kFirst + kIds; ++id) {
+  for (std::uint32_t id = kFirstId; id < kFirstId + kIdCount; ++id) {
     issue({id});
     ASSERT_LE(learner_.history_bytes(), kHistoryBytesMax);
   }
@@ -91,12 +92,12 @@ TEST_F(LearnerOfTwoMembers, ALoopIsLearnedAfterALongProgramWithoutRepetition) {
   EXPECT_THAT(fragments(), ElementsAre(ElementsAre(Ids{1, 2}, Ids{3})));
 }
 
-// The learner forgets the beginning of a superstep that is too long, and must not learn only the
+// The learner forgets the beginning of a superstep that is too long, and must not learn only its
 // end.
 TEST_F(LearnerOfTwoMembers, ATooLongSuperstepIsNotLearned) {
-  constexpr std::uint32_t kFirst = 100;
+  constexpr std::uint32_t kFirstId = 100;
   Ids all;
-  for (std::uint32_t id = kFirst; id < kFirst + 20000; ++id) {
+  for (std::uint32_t id = kFirstId; id < kFirstId + 20000; ++id) {
     names_.define(
         id, {.name = std::to_string(id), .operation = Operation::kAllreduce, .dimensions = {10}});
     all.push_back(id);
@@ -171,8 +172,8 @@ TEST_F(LearnerOfTwoMembers, SuccessiveFragmentsBecomeEdges) {
   EXPECT_THAT(successors(1, EdgeKind::kSameSuperstep), IsEmpty());
 }
 
-// The shared part comes first, because the group cannot know before the shared part which of the
-// supersteps begins.
+// The shared part comes first, because at the beginning of a superstep the group cannot know which
+// of the two supersteps it is.
 TEST_F(LearnerOfTwoMembers, OverlappingSuperstepsAreCut) {
   issue_superstep({9});
   for (int round = 0; round < 3; ++round) {

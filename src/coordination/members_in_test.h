@@ -1,6 +1,6 @@
 // Members: all members of a group in one thread, for tests. Messages wait in channels until a test
-// delivers them. Each member has two lines for its entries, which the others read, as on the flag
-// board.
+// delivers them. Each member writes its entries to two lines, which the other members read, as on
+// the flag board.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -128,7 +128,7 @@ class Members {
       if (submitted == name) return true;
     return false;
   }
-  bool nothing_in_flight(int member) { return at(member).submitted.empty(); }
+  bool has_nothing_in_flight(int member) { return at(member).submitted.empty(); }
   std::uint32_t generation(int member) { return at(member).generation; }
 
   void pass_time(Duration duration) {
@@ -189,20 +189,21 @@ class Members {
     state.completed = state.entry->step_number.sequence;
     state.generation = state.entry->step_number.generation;
     state.entry.reset();
-    const auto take = [&state](CallId call_id) {
+    const auto take_name = [&state](CallId call_id) {
       const auto submitted = state.submitted.extract(call_id);
       EXPECT_FALSE(submitted.empty());
       return submitted.mapped();
     };
     std::string text;
     if (const auto* step = std::get_if<Step>(state.decision)) {
-      for (const auto call_id : step->call_ids) text += (text.empty() ? "" : "+") + take(call_id);
+      for (const auto call_id : step->call_ids)
+        text += (text.empty() ? "" : "+") + take_name(call_id);
       if (step->signature_if_joined) text = "joined " + step->signature_if_joined->name;
     } else if (const auto* rejection = std::get_if<Rejection>(state.decision)) {
       EXPECT_EQ(rejection->status.code(), StatusCode::kFixCall);
-      text = "rejected " + take(rejection->call_id) + ": " + rejection->status.message();
+      text = "rejected " + take_name(rejection->call_id) + ": " + rejection->status.message();
     } else if (const auto* release = std::get_if<Release>(state.decision)) {
-      text = take(release->call_id) + " released by " + std::to_string(release->last_rank);
+      text = take_name(release->call_id) + " released by " + std::to_string(release->last_rank);
     } else {
       text = "no-op";
     }

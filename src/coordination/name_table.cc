@@ -17,12 +17,12 @@ std::uint32_t NameTable::id_of(std::uint64_t digest) const {
 }
 
 const InternedSignature& NameTable::define(std::uint32_t id, Signature signature) {
-  const auto [at, is_new_id] = entries_.try_emplace(
+  const auto [entry, is_new_id] = entries_.try_emplace(
       id, Entry{InternedSignature(std::move(signature)), recency_.insert(recency_.end(), id)});
   CHECK(is_new_id, "an id stands for one signature");
-  const bool is_new = ids_.emplace(at->second.interned.digest, id).second;
+  const bool is_new = ids_.emplace(entry->second.interned.digest, id).second;
   CHECK(is_new, "a signature has one id at a time");
-  return at->second.interned;
+  return entry->second.interned;
 }
 
 void NameTable::touch(std::uint32_t id) {
@@ -39,7 +39,7 @@ void NameTable::forget(std::uint32_t id) {
   entries_.erase(found);
 }
 
-std::uint32_t NameTable::least_recent() const {
+std::uint32_t NameTable::least_recent_id() const {
   CHECK(!recency_.empty(), "an empty table has no least recent id");
   return recency_.front();
 }

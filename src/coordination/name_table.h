@@ -23,12 +23,13 @@ class NameTable {
   // The id of the signature with this digest; 0 if there is none.
   std::uint32_t id_of(std::uint64_t digest) const;
 
-  // Neither the id nor the signature may be in the table. A new entry is the most recent one.
+  // Adds an entry as the most recently used one. Neither the id nor the signature may be in the
+  // table.
   const InternedSignature& define(std::uint32_t id, Signature signature);
   // Makes the id the most recently used one. It must be in the table.
   void touch(std::uint32_t id);
-  void forget(std::uint32_t id);       // the id must be in the table
-  std::uint32_t least_recent() const;  // the table must not be empty
+  void forget(std::uint32_t id);          // the id must be in the table
+  std::uint32_t least_recent_id() const;  // the table must not be empty
 
  private:
   using RecencyList = std::list<std::uint32_t>;  // ids, least recent first

@@ -29,16 +29,16 @@ TEST(NameTable, FindsSignaturesByIdAndIdsByDigest) {
 TEST(NameTable, FindsTheLeastRecentlyUsedId) {
   NameTable names;
   for (std::uint32_t id = 1; id <= 3; ++id) names.define(id, named(std::to_string(id)));
-  EXPECT_EQ(names.least_recent(), 1U);
+  EXPECT_EQ(names.least_recent_id(), 1U);
   names.touch(1);
-  EXPECT_EQ(names.least_recent(), 2U);
+  EXPECT_EQ(names.least_recent_id(), 2U);
   names.forget(2);
   EXPECT_EQ(names.size(), 2U);
   EXPECT_EQ(names.find(2), nullptr);
   EXPECT_EQ(names.id_of(digest_of(named("2"))), 0U);
-  EXPECT_EQ(names.least_recent(), 3U);
+  EXPECT_EQ(names.least_recent_id(), 3U);
   names.touch(3);
-  EXPECT_EQ(names.least_recent(), 1U);
+  EXPECT_EQ(names.least_recent_id(), 1U);
 }
 
 TEST(NameTable, SignaturesStayInPlaceWhenTheTableGrows) {

@@ -44,7 +44,7 @@ Status Plan::apply(const DropFragment& edit) {
     }
   }
   for (auto& [number, fragment] : fragments_)
-    std::erase_if(fragment.successors, [&](const Edge& one) { return one.to == &found->second; });
+    std::erase_if(fragment.successors, [&](const Edge& edge) { return edge.to == &found->second; });
   fragments_.erase(found);
   return {};
 }
@@ -55,12 +55,13 @@ Status Plan::apply(const AddEdge& edit) {
   if (from == fragments_.end() || to == nullptr)
     return Status::stop(format_text(
         "it says that fragment {} follows {}, but one of them does not exist", edit.to, edit.from));
-  auto& known = from->second.successors;
-  const auto same = std::ranges::find(known, to, &Edge::to);
-  if (same == known.end())
-    known.push_back({to, edit.kind});
+  auto& known_successors = from->second.successors;
+  const auto known_edge = std::ranges::find(known_successors, to, &Edge::to);
+  if (known_edge == known_successors.end())
+    known_successors.push_back({to, edit.kind});
   else
-    same->kind = static_cast<EdgeKind>(static_cast<int>(same->kind) | static_cast<int>(edit.kind));
+    known_edge->kind =
+        static_cast<EdgeKind>(static_cast<int>(known_edge->kind) | static_cast<int>(edit.kind));
   return {};
 }
 

@@ -23,22 +23,22 @@ namespace farandole {
 class ContentIdentity {
  public:
   void add(const InternedSignature& interned) {
-    first_ = count_ == 0 ? interned.digest : first_;
-    all_.add(interned.digest);
+    first_digest_ = count_ == 0 ? interned.digest : first_digest_;
+    digest_of_all_.add(interned.digest);
     ++count_;
   }
 
   std::uint64_t value() const {
-    if (count_ == 1) return first_;
-    Digest digest = all_;
+    if (count_ == 1) return first_digest_;
+    Digest digest = digest_of_all_;
     digest.add(count_);
     return digest.value();
   }
 
  private:
   std::uint64_t count_ = 0;
-  std::uint64_t first_ = 0;
-  Digest all_;
+  std::uint64_t first_digest_ = 0;
+  Digest digest_of_all_;
 };
 
 class Plan {
@@ -63,18 +63,18 @@ class Plan {
     std::vector<Edge> successors;  // in the order in which they were learned
   };
 
-  // `names` must outlive this object. It must keep the ids of the plan.
+  // `names` must outlive this object, and must not forget an id while the id is in the plan.
   explicit Plan(const NameTable& names) : names_(names) {}
   Plan(const Plan&) = delete;
   Plan& operator=(const Plan&) = delete;
 
-  // Errors: kStop, saying how the edit contradicts the plan or the names.
+  // Errors: kStop, which says how the edit contradicts the plan or the names.
   Status apply(const AddBucket& edit);
   Status apply(const DropFragment& edit);
   Status apply(const AddEdge& edit);
 
-  // Find a fragment by its number, or by the digest of one of its signatures; null if there is
-  // none. The pointer is valid until the fragment is dropped.
+  // These two find a fragment by its number, or by the digest of one of its signatures; null if
+  // there is none. The pointer is valid until the fragment is dropped.
   const Fragment* find(std::uint32_t fragment) const;
   const Fragment* fragment_of(std::uint64_t digest) const;
   // Whether a signature of this name is planned.

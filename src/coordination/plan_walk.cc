@@ -14,7 +14,7 @@ void PlanWalk::go_to(const Plan::Fragment* fragment) {
   bucket_checked_ = nullptr;
 }
 
-const Plan::Bucket* PlanWalk::next() {
+const Plan::Bucket* PlanWalk::next_bucket() {
   if (fragment_ == nullptr) return nullptr;
   if (bucket_ < fragment_->buckets.size()) {
     next_fragment_ = fragment_;
@@ -38,7 +38,8 @@ EdgeKind PlanWalk::wanted_edge_kind() const {
 
 // Looks up each submission only once, because a ready submission stays ready until it is entered. A
 // bucket is not ready if the program has waited for a completion between its submissions, because
-// such submissions must not be fused. The plan may have been learned without that wait.
+// such submissions must not be fused. The plan may contain such a bucket if the program did not
+// wait there earlier.
 bool PlanWalk::is_ready(const Plan::Bucket& bucket) {
   if (bucket_checked_ != &bucket) slots_.clear();
   bucket_checked_ = &bucket;
@@ -66,14 +67,14 @@ std::vector<std::uint32_t> PlanWalk::queued_ids(const Plan::Fragment& fragment,
                                                 std::size_t bucket) const {
   std::vector<std::uint32_t> ids;
   std::uint32_t waits = 0;
-  for (auto later = bucket; later < fragment.buckets.size(); ++later) {
-    for (std::size_t index = 0; index < fragment.buckets[later].ids.size(); ++index) {
-      const auto slot = slot_of(*fragment.buckets[later].signatures[index]);
+  for (auto later_index = bucket; later_index < fragment.buckets.size(); ++later_index) {
+    for (std::size_t index = 0; index < fragment.buckets[later_index].ids.size(); ++index) {
+      const auto slot = slot_of(*fragment.buckets[later_index].signatures[index]);
       if (slot == InFlight::kNone || ids.size() == kListLengthMax) continue;
       const auto submission_waits = in_flight_[slot].context.waits;
       if (ids.empty() || static_cast<std::int32_t>(submission_waits - waits) < 0) ids.clear();
       if (ids.empty()) waits = submission_waits;
-      if (submission_waits == waits) ids.push_back(fragment.buckets[later].ids[index]);
+      if (submission_waits == waits) ids.push_back(fragment.buckets[later_index].ids[index]);
     }
   }
   return ids;

@@ -15,8 +15,8 @@ namespace farandole {
 
 class PlanWalk {
  public:
-  // All arguments must outlive this object. `quiescent_points` is the highest count among the
-  // submissions that this member has entered.
+  // All arguments must outlive this object, which reads them again later. `quiescent_points` is the
+  // highest SubmissionContext::quiescent_points that this member has entered.
   PlanWalk(const Plan& plan, const InFlight& in_flight, const std::uint32_t& quiescent_points)
       : plan_(plan), in_flight_(in_flight), quiescent_points_(quiescent_points) {}
 
@@ -24,18 +24,18 @@ class PlanWalk {
   // while the walk is in it.
   void go_to(const Plan::Fragment* fragment);
   // Returns the next bucket if all its submissions are in flight here; otherwise null.
-  const Plan::Bucket* next();
-  // The submissions of the bucket that next() has returned, in the order of the bucket.
+  const Plan::Bucket* next_bucket();
+  // The submissions of the bucket that next_bucket() has returned, in the order of the bucket.
   const std::vector<InFlight::Slot>& slots() const { return slots_; }
-  // Enters the bucket that next() has returned.
+  // Enters the bucket that next_bucket() has returned.
   void enter();
 
   // How many fragments have been entered completely.
   std::uint32_t fragments_run() const { return fragments_run_; }
   void reset_fragments_run() { fragments_run_ = 0; }
 
-  // Returns the raise to send if a planned submission is in flight, but next() was null for too
-  // long. The caller adds the generation and the completed sequence.
+  // Returns the raise to send if a planned submission is in flight, but next_bucket() has been null
+  // for too long. The caller adds the generation and the completed sequence.
   Raise raise_for_wait() const;
 
  private:
@@ -49,11 +49,11 @@ class PlanWalk {
   const InFlight& in_flight_;
   const std::uint32_t& quiescent_points_;
   const Plan::Fragment* fragment_ = nullptr;
-  // index of the next bucket in the fragment; at its end, the number of buckets
+  // index of the next bucket in the fragment; at the end of the fragment, the number of its buckets
   std::size_t bucket_ = 0;
   std::uint32_t fragments_run_ = 0;
 
-  const Plan::Fragment* next_fragment_ = nullptr;  // of the bucket that next() has returned
+  const Plan::Fragment* next_fragment_ = nullptr;  // to which the next bucket belongs
   const Plan::Bucket* bucket_checked_ = nullptr;   // the last argument of is_ready()
   std::vector<InFlight::Slot> slots_;              // the ready submissions of that bucket so far
 };

@@ -43,7 +43,7 @@ class PlanOfThreeFragments : public testing::Test {
   // Enters the next bucket, if there is one, and completes it. Returns the call ids.
   std::vector<CallId> run() {
     std::vector<CallId> call_ids;
-    if (walk_.next() == nullptr) return call_ids;
+    if (walk_.next_bucket() == nullptr) return call_ids;
     const auto slots = walk_.slots();
     walk_.enter();
     for (const auto slot : slots) {
@@ -99,10 +99,10 @@ TEST_F(PlanOfThreeFragments, AfterASynchronizationPointAFragmentMayFollowItself)
 }
 
 TEST_F(PlanOfThreeFragments, AnotherSignatureOfAPlannedNameIsNotReady) {
-  auto other = interned_[0]->signature;
-  other.root_rank = 2;
-  const InternedSignature changed(other);
-  in_flight_.add(9, changed, {});
+  auto changed_signature = interned_[0]->signature;
+  changed_signature.root_rank = 2;
+  const InternedSignature interned_change(changed_signature);
+  in_flight_.add(9, interned_change, {});
   submit(2);
   EXPECT_THAT(run(), IsEmpty());
   EXPECT_THAT(walk_.raise_for_wait().ready, ElementsAre(2));
@@ -126,8 +126,8 @@ TEST_F(PlanOfThreeFragments, NoBucketIsReadyOutsideThePlan) {
 }
 
 TEST_F(PlanOfThreeFragments, ARaiseDescribesTheWait) {
-  const auto bucket = [](std::uint32_t fragment, std::uint32_t index,
-                         std::vector<std::uint32_t> ready) {
+  const auto raise_for_bucket = [](std::uint32_t fragment, std::uint32_t index,
+                                   std::vector<std::uint32_t> ready) {
     Raise raise;
     raise.cause = Raise::Cause::kBucket;
     raise.fragment = fragment;
@@ -136,11 +136,11 @@ TEST_F(PlanOfThreeFragments, ARaiseDescribesTheWait) {
     return raise;
   };
   submit(2);
-  EXPECT_EQ(walk_.raise_for_wait(), bucket(1, 0, {2}));
+  EXPECT_EQ(walk_.raise_for_wait(), raise_for_bucket(1, 0, {2}));
   submit(3);
-  EXPECT_EQ(walk_.raise_for_wait(), bucket(1, 0, {2, 3}));
+  EXPECT_EQ(walk_.raise_for_wait(), raise_for_bucket(1, 0, {2, 3}));
   in_flight_.remove(in_flight_.first());
-  EXPECT_EQ(walk_.raise_for_wait(), bucket(1, 0, {3}));
+  EXPECT_EQ(walk_.raise_for_wait(), raise_for_bucket(1, 0, {3}));
   in_flight_.remove(in_flight_.first());
   submit(5);
   submit(4);
@@ -156,7 +156,7 @@ TEST_F(PlanOfThreeFragments, ARaiseDescribesTheWait) {
   run();
   run();
   submit(2, 1);
-  EXPECT_EQ(walk_.raise_for_wait(), bucket(1, 0, {2}));
+  EXPECT_EQ(walk_.raise_for_wait(), raise_for_bucket(1, 0, {2}));
   in_flight_.remove(in_flight_.first());
   submit(5, 1);
   missing_edge.bucket = 2;
@@ -165,13 +165,13 @@ TEST_F(PlanOfThreeFragments, ARaiseDescribesTheWait) {
   EXPECT_EQ(walk_.raise_for_wait(), missing_edge);
 }
 
-// The plan begins with the id 1. After it come more ids than a raise can list. All submissions are
-// in flight except the first.
+// The plan begins with the id 1. After it come more ids than a raise can list. The submissions of
+// all ids except 1 are in flight.
 class LongPlan : public testing::TestWithParam<bool> {
  protected:
-  static constexpr std::uint32_t kIds = kListLengthMax + 10;
+  static constexpr std::uint32_t kIdCount = kListLengthMax + 10;
   explicit LongPlan(bool in_one_fragment = GetParam()) {
-    for (std::uint32_t id = 1; id <= kIds; ++id) {
+    for (std::uint32_t id = 1; id <= kIdCount; ++id) {
       Signature signature;
       signature.name = std::to_string(id);
       const auto& interned = names_.define(id, signature);
@@ -189,7 +189,7 @@ class LongPlan : public testing::TestWithParam<bool> {
 };
 
 TEST_P(LongPlan, ARaiseListsAsManyIdsAsFitIntoAMessage) {
-  ASSERT_EQ(walk_.next(), nullptr);
+  ASSERT_EQ(walk_.next_bucket(), nullptr);
   const auto raise = walk_.raise_for_wait();
   EXPECT_EQ(raise.cause, GetParam() ? Raise::Cause::kBucket : Raise::Cause::kMissingEdge);
   ASSERT_EQ(raise.ready.size(), kListLengthMax);

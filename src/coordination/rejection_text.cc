@@ -118,12 +118,12 @@ std::string short_rank_list(std::vector<int> ranks) {
 // Names the ranks outside the majority; empty if there is no majority. The variant with the most
 // ranks must come first.
 std::string minority_text(const std::vector<Variant>& variants) {
-  std::vector<int> others;
+  std::vector<int> minority_ranks;
   for (const auto& variant : std::span(variants).subspan(1))
-    others.insert(others.end(), variant.ranks.begin(), variant.ranks.end());
-  if (others.size() >= variants.front().ranks.size()) return {};
-  return format_text("; {} {} from the others", short_rank_list(others),
-                     others.size() == 1 ? "differs" : "differ");
+    minority_ranks.insert(minority_ranks.end(), variant.ranks.begin(), variant.ranks.end());
+  if (minority_ranks.size() >= variants.front().ranks.size()) return {};
+  return format_text("; {} {} from the others", short_rank_list(minority_ranks),
+                     minority_ranks.size() == 1 ? "differs" : "differ");
 }
 
 using TableRow = std::vector<std::string>;
@@ -182,14 +182,14 @@ std::string mismatch_text(std::vector<Variant> variants) {
   const bool operations_differ = differing.front()->name == "operation";
   const auto operation_prefix =
       operations_differ ? std::string() : format_text("{} ", row_of(first.operation).name);
-  const auto shown = std::min(variants.size(), kVariantsShownMax);
-  const auto hidden_variants = std::span(variants).subspan(shown);
+  const auto shown_count = std::min(variants.size(), kVariantsShownMax);
+  const auto hidden_variants = std::span(variants).subspan(shown_count);
   return format_text(
       "{}`{}` was submitted differently on different ranks: {}{}\n{}{}"
       "Submit the same on every rank, or give different tensors different names",
       operation_prefix, shortened(first.name, kNameShownBytesMax), difference_text(differing),
       minority_text(variants),
-      table_text(std::span(variants).first(shown), table_columns(variants, differing)),
+      table_text(std::span(variants).first(shown_count), table_columns(variants, differing)),
       hidden_variants.empty() ? "" : more_variants_text(hidden_variants));
 }
 
@@ -201,14 +201,14 @@ std::string unnamed_text(const Signature& signature, const RanksByNumber& ranks_
     if (numbers_with_ranks.size() == kNumbersShownMax) break;
     numbers_with_ranks.push_back(format_text("number {} on {}", number, short_rank_list(ranks)));
   }
-  const auto others = ranks_by_number.size() - numbers_with_ranks.size();
+  const auto hidden_count = ranks_by_number.size() - numbers_with_ranks.size();
   return format_text(
       "{0} `{1}` is not the same call on all ranks: among the unnamed {0} calls, it is {2}{3}. The "
       "engine numbers such names from 0 again after the program has waited for the results of all "
       "of these calls, and the ranks have not done so before the same call. Give these calls "
       "names, or wait for the same number of results on every rank before each of them",
       operation, shortened(signature.name, kNameShownBytesMax), join_text(numbers_with_ranks, "; "),
-      others == 0 ? "" : format_text(" … ({} more numbers)", others));
+      hidden_count == 0 ? "" : format_text(" … ({} more numbers)", hidden_count));
 }
 
 std::string call_error_text(std::vector<Variant> variants) {
@@ -216,16 +216,16 @@ std::string call_error_text(std::vector<Variant> variants) {
   CHECK(!variants.empty(), "at least one rank has submitted the call");
   for (auto& variant : variants) std::ranges::sort(variant.ranks);
   std::ranges::sort(variants, {}, &Variant::ranks);
-  const auto shown = std::min(variants.size(), kCallErrorsShownMax);
+  const auto shown_count = std::min(variants.size(), kCallErrorsShownMax);
   std::string text;
-  for (const auto& [signature, ranks] : std::span(variants).first(shown))
+  for (const auto& [signature, ranks] : std::span(variants).first(shown_count))
     text += format_text("{}{}: {}", text.empty() ? "" : "\n", short_rank_list(ranks),
                         signature.call_error);
-  if (shown == variants.size()) return text;
-  std::vector<int> others;
-  for (const auto& variant : std::span(variants).subspan(shown))
-    others.insert(others.end(), variant.ranks.begin(), variant.ranks.end());
-  return text + format_text("\nsimilar problems on {}", short_rank_list(std::move(others)));
+  if (shown_count == variants.size()) return text;
+  std::vector<int> hidden_ranks;
+  for (const auto& variant : std::span(variants).subspan(shown_count))
+    hidden_ranks.insert(hidden_ranks.end(), variant.ranks.begin(), variant.ranks.end());
+  return text + format_text("\nsimilar problems on {}", short_rank_list(std::move(hidden_ranks)));
 }
 
 std::string joined_text(const Signature& signature, const std::vector<int>& joined_ranks) {
@@ -234,12 +234,12 @@ std::string joined_text(const Signature& signature, const std::vector<int>& join
   for (const auto& row : kOperations)
     if (row.allowed_while_joined) runnable_operations.push_back(row.name);
   const auto& row = row_of(signature.operation);
-  const bool one = joined_ranks.size() == 1;
+  const bool is_single_rank = joined_ranks.size() == 1;
   return format_text(
       "{0} `{1}` cannot run: {2} {3} joined and {3} no more data; until all have joined, only {4} "
       "can be called. Call {0} before the first rank joins, or after join has returned",
       row.name, shortened(signature.name, kNameShownBytesMax), short_rank_list(joined_ranks),
-      one ? "has" : "have", join_text(runnable_operations, " and "));
+      is_single_rank ? "has" : "have", join_text(runnable_operations, " and "));
 }
 
 }  // namespace farandole

@@ -1,6 +1,6 @@
 // Error texts for rejected calls. There are four reasons: the signatures differ under one name; an
-// automatic name stands for different calls; the call is invalid on some ranks; or it cannot run
-// while some ranks have joined.
+// automatic name (which the engine gives to an unnamed call) stands for different calls; the call
+// is invalid on some ranks; or it cannot run while some ranks have joined.
 #pragma once
 
 #include <cstdint>

@@ -38,11 +38,12 @@ std::string expected_mismatch(const std::string& call_title, const std::string& 
          "\nSubmit the same on every rank, or give different tensors different names";
 }
 
-std::vector<int> ranks_without(int ranks, const std::vector<int>& left_out) {
-  std::vector<int> ranks_left;
-  for (int rank = 0; rank < ranks; ++rank)
-    if (std::ranges::find(left_out, rank) == left_out.end()) ranks_left.push_back(rank);
-  return ranks_left;
+std::vector<int> ranks_without(int rank_count, const std::vector<int>& excluded_ranks) {
+  std::vector<int> remaining_ranks;
+  for (int rank = 0; rank < rank_count; ++rank)
+    if (std::ranges::find(excluded_ranks, rank) == excluded_ranks.end())
+      remaining_ranks.push_back(rank);
+  return remaining_ranks;
 }
 
 // The next tests show whole texts for 2, 4 and 64 ranks.
@@ -116,18 +117,18 @@ TEST(RejectionText, ShortensTheListOfEverySecondRank) {
 
 TEST(RejectionText, ShowsScales) {
   for (const auto operation : {Operation::kAllreduce, Operation::kReducescatter}) {
-    const auto one = tensor(operation, DType::kFloat32, {8});
+    const auto original = tensor(operation, DType::kFloat32, {8});
     const auto call_title = std::string(row_of(operation).name) + " `x`";
-    auto two = one;
-    two.prescale = 1.0 / 3;
-    EXPECT_EQ(mismatch_text({{one, {0, 2}}, {two, {1}}}),
+    auto changed = original;
+    changed.prescale = 1.0 / 3;
+    EXPECT_EQ(mismatch_text({{original, {0, 2}}, {changed, {1}}}),
               expected_mismatch(call_title, "the prescale differs; rank 1 differs from the others",
                                 {"             dtype     prescale             shape",
                                  "ranks 0, 2   float32   1                    [8]",
                                  "rank 1       float32   0.3333333333333333   [8]"}));
-    two = one;
-    two.postscale = 0.125;
-    EXPECT_EQ(mismatch_text({{one, {0}}, {two, {1}}}),
+    changed = original;
+    changed.postscale = 0.125;
+    EXPECT_EQ(mismatch_text({{original, {0}}, {changed, {1}}}),
               expected_mismatch(call_title, "the postscale differs",
                                 {"         dtype     postscale   shape",  //
                                  "rank 0   float32   1           [8]",    //
@@ -136,32 +137,35 @@ TEST(RejectionText, ShowsScales) {
 }
 
 TEST(CallErrorText, NamesTheRanksOfEachError) {
-  const Signature right = allreduce_x({8});
-  const auto wrong = [](const std::string& call_error) {
+  const Signature valid_call = allreduce_x({8});
+  const auto invalid_call = [](const std::string& call_error) {
     return Signature{.name = "x", .dimensions = {}, .call_error = call_error};
   };
-  EXPECT_EQ(call_error_text({{right, {0}}, {wrong("`x` got 3 splits"), {1}}}),
+  EXPECT_EQ(call_error_text({{valid_call, {0}}, {invalid_call("`x` got 3 splits"), {1}}}),
             "rank 1: `x` got 3 splits");
-  EXPECT_EQ(call_error_text({{wrong("it is late"), {5}}, {right, {3}}, {wrong("no"), {4, 0, 1}}}),
-            "ranks 0, 1, 4: no\nrank 5: it is late");
-  std::vector<Variant> many;
+  EXPECT_EQ(
+      call_error_text(
+          {{invalid_call("it is late"), {5}}, {valid_call, {3}}, {invalid_call("no"), {4, 0, 1}}}),
+      "ranks 0, 1, 4: no\nrank 5: it is late");
+  std::vector<Variant> many_variants;
   for (int rank = 6; rank >= 0; --rank)
-    many.push_back({wrong(std::string(kCallErrorBytesMax, static_cast<char>('a' + rank))), {rank}});
-  const auto text = call_error_text(many);
+    many_variants.push_back(
+        {invalid_call(std::string(kCallErrorBytesMax, static_cast<char>('a' + rank))), {rank}});
+  const auto text = call_error_text(many_variants);
   EXPECT_THAT(text, testing::StartsWith("rank 0: aaa"));
   EXPECT_THAT(text, testing::EndsWith("ddd\nsimilar problems on ranks 4-6"));
   EXPECT_LE(text.size(), kRejectionTextBytesMax);
 }
 
-// Any difference in bits must be visible.
-TEST(RejectionText, ShowsDifferencesInTheLastBitOfScales) {
-  auto one = allreduce_x({8});
-  one.prescale = 0;
-  one.postscale = 0.1;
-  auto two = one;
-  two.prescale = -0.0;
-  two.postscale = std::nextafter(0.1, 1);
-  EXPECT_EQ(mismatch_text({{one, {0}}, {two, {1}}}),
+// A difference in a single bit must be visible.
+TEST(RejectionText, ShowsScalesThatDifferInOneBit) {
+  auto original = allreduce_x({8});
+  original.prescale = 0;
+  original.postscale = 0.1;
+  auto changed = original;
+  changed.prescale = -0.0;
+  changed.postscale = std::nextafter(0.1, 1);
+  EXPECT_EQ(mismatch_text({{original, {0}}, {changed, {1}}}),
             expected_mismatch("allreduce `x`", "prescale and postscale differ",
                               {"         dtype     prescale   postscale             shape",
                                "rank 0   float32   0          0.1                   [8]",
@@ -169,11 +173,11 @@ TEST(RejectionText, ShowsDifferencesInTheLastBitOfScales) {
 }
 
 TEST(RejectionText, ShowsRootRanks) {
-  const auto one = tensor(Operation::kBroadcast, DType::kBool, {1});
-  auto two = one;
-  two.root_rank = 5;
+  const auto original = tensor(Operation::kBroadcast, DType::kBool, {1});
+  auto changed = original;
+  changed.root_rank = 5;
   EXPECT_EQ(
-      mismatch_text({{one, {0, 1}}, {two, {2}}}),
+      mismatch_text({{original, {0, 1}}, {changed, {2}}}),
       expected_mismatch("broadcast `x`", "the root rank differs; rank 2 differs from the others",
                         {"             dtype   root rank   shape",  //
                          "ranks 0, 1   bool    0           [1]",    //
@@ -192,9 +196,9 @@ TEST(RejectionText, ShowsDevices) {
 
 TEST(RejectionText, TheFirstDimensionOfAGatheredTensorIsShownAsAStar) {
   for (const auto operation : {Operation::kAllgather, Operation::kAlltoall}) {
-    const auto one = tensor(operation, DType::kInt64, {7});
-    const auto two = tensor(operation, DType::kInt64, {});
-    EXPECT_EQ(mismatch_text({{one, {0}}, {two, {1}}}),
+    const auto original = tensor(operation, DType::kInt64, {7});
+    const auto changed = tensor(operation, DType::kInt64, {});
+    EXPECT_EQ(mismatch_text({{original, {0}}, {changed, {1}}}),
               expected_mismatch(std::string(row_of(operation).name) + " `x`", "the shape differs",
                                 {"         dtype   shape",   //
                                  "rank 0   int64   [*, 7]",  //

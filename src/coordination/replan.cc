@@ -68,9 +68,9 @@ bool Replan::rolls_back() const {
 }
 
 std::uint32_t Replan::fragments_run() const {
-  const auto of_member_0 = std::ranges::find_if(
+  const auto member_0_report = std::ranges::find_if(
       reports_, [](const auto& reported) { return reported.first.contains(0); });
-  return of_member_0->second.fragments_run;
+  return member_0_report->second.fragments_run;
 }
 
 }  // namespace farandole

@@ -1,5 +1,6 @@
 // Replan: collects the reports of the members after they have stopped, and finds the common prefix.
-// The common prefix is the last sequence that all members have entered with the same identity.
+// The common prefix is the sequence of the last decision that all members have entered with the
+// same identity.
 #pragma once
 
 #include <cstddef>
@@ -19,8 +20,8 @@ class Replan {
   // replan.
   Replan(std::vector<int> ranks, Raise raise);
 
-  // Adds the report of these members. Errors: kStop, saying how it contradicts the report of
-  // another member.
+  // Adds the report of these members. Errors: kStop, which says how this report contradicts the
+  // report of another member.
   Status add(const MemberSet& from, const Report& report);
   bool any_has_reported(const MemberSet& members) const { return reporters_.intersects(members); }
   bool is_complete() const;
@@ -37,7 +38,7 @@ class Replan {
  private:
   std::vector<int> ranks_;
   Raise raise_;
-  std::vector<std::pair<MemberSet, Report>> reports_;  // one for each group of equal reports
+  std::vector<std::pair<MemberSet, Report>> reports_;  // each distinct report, with its senders
   MemberSet reporters_;
 };
 

@@ -11,12 +11,12 @@ namespace {
 using std::chrono::milliseconds;
 
 RecordedCall recorded_call(Operation operation, std::string name, std::int64_t elements) {
-  RecordedCall made;
-  made.operation = operation;
-  made.dtype = DType::kFloat32;
-  made.name = std::move(name);
-  made.elements = elements;
-  return made;
+  RecordedCall call;
+  call.operation = operation;
+  call.dtype = DType::kFloat32;
+  call.name = std::move(name);
+  call.elements = elements;
+  return call;
 }
 
 TEST(CallText, NamesACall) {

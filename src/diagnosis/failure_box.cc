@@ -30,24 +30,25 @@ bool probably_killed_for_memory(const WorkerEnd& end) {
 }
 
 // The number of calls shows, for example, that a rank had fewer training batches than the others.
-std::string after_calls(const FlightReport& record) {
+std::string after_calls_text(const FlightReport& record) {
   if (record.member_state == MemberState::kOutside || record.member_state == MemberState::kForming)
     return {};
   return ", after " + count_of_calls(record.counts.calls);
 }
 
-std::string how_it_ended(const Failure& failure) {
-  const ProcessEnd& how = failure.end.process_end;
+std::string end_text(const Failure& failure) {
+  const ProcessEnd& end = failure.end.process_end;
   if (failure.ended_by_launcher)
-    return "was ended with " + signal_name(how.signal) + " by the launcher";
+    return "was ended with " + signal_name(end.signal) + " by the launcher";
   if (probably_killed_for_memory(failure.end))
     return "was probably killed by the kernel for memory (SIGKILL)";
-  if (how.signal != 0) return "was " + describe(how);
-  if (how.code == 0 && failure.end.record.member_state == MemberState::kOutside)
+  if (end.signal != 0) return "was " + describe(end);
+  if (end.code == 0 && failure.end.record.member_state == MemberState::kOutside)
     return "ended with exit code 0 without calling init(), where others waited for it";
-  if (how.code == 0)
-    return "ended with exit code 0 while others still needed it" + after_calls(failure.end.record);
-  return describe(how);
+  if (end.code == 0)
+    return "ended with exit code 0 while others still needed it" +
+           after_calls_text(failure.end.record);
+  return describe(end);
 }
 
 std::string headline(const Failure& failure) {
@@ -58,7 +59,7 @@ std::string headline(const Failure& failure) {
   if (failure.ended_by_launcher)
     return worker_text + "has left the job while others still needed it: " +
            escape_controls(failure.end.record.reason);
-  return worker_text + how_it_ended(failure);
+  return worker_text + end_text(failure);
 }
 
 std::string count_of_processes(std::int64_t count) {
@@ -67,10 +68,10 @@ std::string count_of_processes(std::int64_t count) {
 
 std::string memory_note(const WorkerEnd& end) {
   const MemoryKills& kills = end.memory_kills;
-  const std::string killed =
+  const std::string kills_text =
       "the kernel has just killed " + count_of_processes(kills.in_cgroup) + " of its memory cgroup";
-  if (probably_killed_for_memory(end)) return killed + ": raise the limit, or use less";
-  if (kills.in_cgroup > 0) return killed + "; perhaps a child of this worker";
+  if (probably_killed_for_memory(end)) return kills_text + ": raise the limit, or use less";
+  if (kills.in_cgroup > 0) return kills_text + "; perhaps a child of this worker";
   if (end.process_end.signal == SIGKILL && kills.on_machine > 0)
     return "the kernel has just killed " + count_of_processes(kills.on_machine) +
            " of this machine for memory; perhaps this one";
@@ -112,12 +113,14 @@ std::vector<std::string> lines_of(std::string_view text) {
 class Box {
  public:
   explicit Box(const BoxStyle& style)
-      : columns_(std::clamp(style.columns, kColumnsMin, kColumnsMax)), colors_(style.colors) {}
+      : columns_(std::clamp(style.columns, kColumnsMin, kColumnsMax)),
+        has_colors_(style.has_colors) {}
 
   void add_border(std::string_view left, std::string_view title, std::string_view right) {
     std::string line(left);
     line += "─ " + std::string(title) + " ";
-    for (int used = columns_of(title) + 5; used < columns_; ++used) line += "─";
+    for (int used_columns = columns_of(title) + 5; used_columns < columns_; ++used_columns)
+      line += "─";
     lines_.push_back(colored(kFrameColor, line + std::string(right)));
   }
   void add(std::string_view text, bool is_headline = false) {
@@ -137,7 +140,7 @@ class Box {
  private:
   int inner_columns() const { return columns_ - 4; }
   std::string colored(std::string_view color, const std::string& text) const {
-    return colors_ ? std::string(color) + text + std::string(kResetColor) : text;
+    return has_colors_ ? std::string(color) + text + std::string(kResetColor) : text;
   }
   void put(const std::string& text, bool is_headline) {
     const std::string padding(
@@ -148,17 +151,18 @@ class Box {
   }
 
   int columns_;
-  bool colors_;
+  bool has_colors_;
   std::vector<std::string> lines_;
 };
 
 void add_traceback(Box& box, const std::string& traceback) {
   const auto lines = lines_of(traceback);
   if (lines.empty()) return;
-  const std::size_t skipped = lines.size() - std::min(lines.size(), kTracebackLinesMax);
+  const std::size_t skipped_lines = lines.size() - std::min(lines.size(), kTracebackLinesMax);
   box.add("");
-  if (skipped > 0) box.add(format_text("… {} more line{}", skipped, skipped == 1 ? "" : "s"));
-  for (std::size_t i = skipped; i < lines.size(); ++i) box.add(lines[i]);
+  if (skipped_lines > 0)
+    box.add(format_text("… {} more line{}", skipped_lines, skipped_lines == 1 ? "" : "s"));
+  for (std::size_t i = skipped_lines; i < lines.size(); ++i) box.add(lines[i]);
 }
 
 }  // namespace
@@ -167,7 +171,7 @@ std::vector<std::string> failure_box(const Failure& failure, const BoxStyle& sty
   Box box(style);
   box.add_border("╭", "farandole: the job has failed", "╮");
   box.add(headline(failure), true);
-  if (has_raised(failure) || failure.ended_by_launcher) box.add_row("end", how_it_ended(failure));
+  if (has_raised(failure) || failure.ended_by_launcher) box.add_row("end", end_text(failure));
   if (const auto call = last_call_text(failure.end); !call.empty()) box.add_row("last call", call);
   if (const auto note = memory_note(failure.end); !note.empty()) box.add_row("memory", note);
   add_traceback(box, failure.end.record.traceback);

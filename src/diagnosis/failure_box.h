@@ -40,9 +40,9 @@ struct Failure {
 };
 
 struct BoxStyle {
-  // The width of the terminal. The box is as wide as the terminal, but 40 to 100 columns.
+  // The width of the terminal. The box has the same width, but at least 40 and at most 100 columns.
   int columns = 80;
-  bool colors = false;
+  bool has_colors = false;
 };
 
 // Returns the lines of the box, without newlines. A pure function.

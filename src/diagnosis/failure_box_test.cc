@@ -29,11 +29,11 @@ std::string box_text(const Failure& failure, const BoxStyle& style = {}) {
   return text;
 }
 
-Failure failure(ProcessEnd how) {
-  Failure made{.rank = 1, .pid = 711, .end = {}, .exit_code = how.exit_code(), .other_ends = ""};
-  made.end.process_end = how;
-  made.end.at = kEnd;
-  return made;
+Failure failure(ProcessEnd end) {
+  Failure sample{.rank = 1, .pid = 711, .end = {}, .exit_code = end.exit_code(), .other_ends = ""};
+  sample.end.process_end = end;
+  sample.end.at = kEnd;
+  return sample;
 }
 
 RecordedCall last_call(CallState state, Duration before_the_end) {
@@ -48,23 +48,23 @@ RecordedCall last_call(CallState state, Duration before_the_end) {
   return call;
 }
 
-Failure member_failure(ProcessEnd how, CallState state, Duration before_the_end) {
-  Failure made = failure(how);
-  made.end.record.member_state = MemberState::kMember;
-  made.end.record.calls = {last_call(state, before_the_end)};
-  return made;
+Failure member_failure(ProcessEnd end, CallState state, Duration before_the_end) {
+  Failure sample = failure(end);
+  sample.end.record.member_state = MemberState::kMember;
+  sample.end.record.calls = {last_call(state, before_the_end)};
+  return sample;
 }
 
 TEST(FailureBox, NamesTheHostIfThereAreSeveral) {
-  Failure made = failure({.code = 7});
-  made.host = "hen";
-  EXPECT_THAT(failure_box(made, {}).at(1), HasSubstr("rank 1 (hen, pid 711) exited with code 7"));
+  Failure sample = failure({.code = 7});
+  sample.host = "hen";
+  EXPECT_THAT(failure_box(sample, {}).at(1), HasSubstr("rank 1 (hen, pid 711) exited with code 7"));
 }
 
 TEST(FailureBox, NamesTheSignalThatKilledAWorker) {
-  Failure made = member_failure({.signal = SIGKILL}, CallState::kWaiting, milliseconds(2100));
-  made.other_ends = "ranks 0, 2: exited with code 1; rank 3: ended with SIGTERM";
-  EXPECT_EQ(box_text(made), R"(
+  Failure sample = member_failure({.signal = SIGKILL}, CallState::kWaiting, milliseconds(2100));
+  sample.other_ends = "ranks 0, 2: exited with code 1; rank 3: ended with SIGTERM";
+  EXPECT_EQ(box_text(sample), R"(
 ╭─ farandole: the job has failed ──────────────────────────────────────────────╮
 │ rank 1 (pid 711) was killed by signal 9 (SIGKILL)                            │
 │ last call   allreduce `grad/fc2` (float32, 200,000 elements), which waited   │
@@ -76,15 +76,15 @@ TEST(FailureBox, NamesTheSignalThatKilledAWorker) {
 }
 
 TEST(FailureBox, ShowsTheExceptionAndItsTraceback) {
-  Failure made = member_failure({.code = 1}, CallState::kDone, milliseconds(3));
-  made.end.record.member_state = MemberState::kLeft;
-  made.end.record.cause = LeaveCause::kException;
-  made.end.record.reason = "raised ValueError: no label for image 4711";
-  made.end.record.traceback =
+  Failure sample = member_failure({.code = 1}, CallState::kDone, milliseconds(3));
+  sample.end.record.member_state = MemberState::kLeft;
+  sample.end.record.cause = LeaveCause::kException;
+  sample.end.record.reason = "raised ValueError: no label for image 4711";
+  sample.end.record.traceback =
       "Traceback (most recent call last):\n  File \"train.py\", line 8, in <module>\n"
       "    label = labels[name]\nValueError: no label for image 4711\n";
-  made.other_ends = "rank 0: exited with code 1";
-  EXPECT_EQ(box_text(made), R"(
+  sample.other_ends = "rank 0: exited with code 1";
+  EXPECT_EQ(box_text(sample), R"(
 ╭─ farandole: the job has failed ──────────────────────────────────────────────╮
 │ rank 1 (pid 711) raised ValueError: no label for image 4711                  │
 │ end         exited with code 1                                               │
@@ -102,9 +102,9 @@ TEST(FailureBox, ShowsTheExceptionAndItsTraceback) {
 }
 
 TEST(FailureBox, ASigkillAfterAKillInTheCgroupIsProbablyForMemory) {
-  Failure made = member_failure({.signal = SIGKILL}, CallState::kRunning, seconds(1));
-  made.end.memory_kills = {.in_cgroup = 1, .on_machine = 1};
-  EXPECT_EQ(box_text(made), R"(
+  Failure sample = member_failure({.signal = SIGKILL}, CallState::kRunning, seconds(1));
+  sample.end.memory_kills = {.in_cgroup = 1, .on_machine = 1};
+  EXPECT_EQ(box_text(sample), R"(
 ╭─ farandole: the job has failed ──────────────────────────────────────────────╮
 │ rank 1 (pid 711) was probably killed by the kernel for memory (SIGKILL)      │
 │ last call   allreduce `grad/fc2` (float32, 200,000 elements), which was      │
@@ -116,9 +116,9 @@ TEST(FailureBox, ASigkillAfterAKillInTheCgroupIsProbablyForMemory) {
 }
 
 TEST(FailureBox, ASigkillAfterAKillOnTheMachineIsPerhapsForMemory) {
-  Failure made = failure({.signal = SIGKILL});
-  made.end.memory_kills = {.in_cgroup = 0, .on_machine = 2};
-  EXPECT_EQ(box_text(made), R"(
+  Failure sample = failure({.signal = SIGKILL});
+  sample.end.memory_kills = {.in_cgroup = 0, .on_machine = 2};
+  EXPECT_EQ(box_text(sample), R"(
 ╭─ farandole: the job has failed ──────────────────────────────────────────────╮
 │ rank 1 (pid 711) was killed by signal 9 (SIGKILL)                            │
 │ memory      the kernel has just killed 2 processes of this machine for       │
@@ -128,9 +128,9 @@ TEST(FailureBox, ASigkillAfterAKillOnTheMachineIsPerhapsForMemory) {
 }
 
 TEST(FailureBox, AChildMayHaveBeenKilledForMemory) {
-  Failure made = failure({.code = 1});
-  made.end.memory_kills = {.in_cgroup = 1, .on_machine = 1};
-  EXPECT_EQ(box_text(made), R"(
+  Failure sample = failure({.code = 1});
+  sample.end.memory_kills = {.in_cgroup = 1, .on_machine = 1};
+  EXPECT_EQ(box_text(sample), R"(
 ╭─ farandole: the job has failed ──────────────────────────────────────────────╮
 │ rank 1 (pid 711) exited with code 1                                          │
 │ memory      the kernel has just killed 1 process of its memory cgroup;       │
@@ -141,22 +141,22 @@ TEST(FailureBox, AChildMayHaveBeenKilledForMemory) {
 
 // The cause in the record, not the text, decides whether an exception ended the program.
 TEST(FailureBox, ShowsAnExceptionWithoutATraceback) {
-  Failure made = failure({.code = 1});
-  made.end.record.cause = LeaveCause::kGroupLost;
-  made.end.record.reason = "raised GroupLostError: rank 0 died";
-  EXPECT_THAT(box_text(made), HasSubstr("(pid 711) raised GroupLostError: rank 0 died"));
-  made.end.record.cause = LeaveCause::kOrderly;
-  EXPECT_THAT(box_text(made), Not(HasSubstr("raised")));
+  Failure sample = failure({.code = 1});
+  sample.end.record.cause = LeaveCause::kGroupLost;
+  sample.end.record.reason = "raised GroupLostError: rank 0 died";
+  EXPECT_THAT(box_text(sample), HasSubstr("(pid 711) raised GroupLostError: rank 0 died"));
+  sample.end.record.cause = LeaveCause::kOrderly;
+  EXPECT_THAT(box_text(sample), Not(HasSubstr("raised")));
 }
 
 TEST(FailureBox, ExplainsAnExitWithCode0) {
-  Failure made = member_failure({.code = 0}, CallState::kFailed, seconds(130));
-  made.end.record.member_state = MemberState::kLeft;
-  made.end.record.reason = "its program ended";
-  made.end.record.counts.calls = 1204;
-  made.exit_code = 1;
-  made.other_ends = "rank 0: exited with code 1";
-  EXPECT_EQ(box_text(made), R"(
+  Failure sample = member_failure({.code = 0}, CallState::kFailed, seconds(130));
+  sample.end.record.member_state = MemberState::kLeft;
+  sample.end.record.reason = "its program ended";
+  sample.end.record.counts.calls = 1204;
+  sample.exit_code = 1;
+  sample.other_ends = "rank 0: exited with code 1";
+  EXPECT_EQ(box_text(sample), R"(
 ╭─ farandole: the job has failed ──────────────────────────────────────────────╮
 │ rank 1 (pid 711) ended with exit code 0 while others still needed it, after  │
 │   1,204 calls                                                                │
@@ -169,9 +169,9 @@ TEST(FailureBox, ExplainsAnExitWithCode0) {
 }
 
 TEST(FailureBox, ExplainsAnExitWithCode0WithoutInit) {
-  Failure made = failure({.code = 0});
-  made.exit_code = 1;
-  EXPECT_EQ(box_text(made, {.columns = 100}), R"(
+  Failure sample = failure({.code = 0});
+  sample.exit_code = 1;
+  EXPECT_EQ(box_text(sample, {.columns = 100}), R"(
 ╭─ farandole: the job has failed ──────────────────────────────────────────────────────────────────╮
 │ rank 1 (pid 711) ended with exit code 0 without calling init(), where others waited for it       │
 ╰─ exit code 1 ────────────────────────────────────────────────────────────────────────────────────╯
@@ -179,12 +179,12 @@ TEST(FailureBox, ExplainsAnExitWithCode0WithoutInit) {
 }
 
 TEST(FailureBox, ExplainsThatTheLauncherEndedAWorkerThatHadLeft) {
-  Failure made = member_failure({.signal = SIGTERM}, CallState::kDone, seconds(2));
-  made.end.record.member_state = MemberState::kLeft;
-  made.end.record.reason = "it called shutdown()";
-  made.ended_by_launcher = true;
-  made.exit_code = 1;
-  EXPECT_EQ(box_text(made), R"(
+  Failure sample = member_failure({.signal = SIGTERM}, CallState::kDone, seconds(2));
+  sample.end.record.member_state = MemberState::kLeft;
+  sample.end.record.reason = "it called shutdown()";
+  sample.ended_by_launcher = true;
+  sample.exit_code = 1;
+  EXPECT_EQ(box_text(sample), R"(
 ╭─ farandole: the job has failed ──────────────────────────────────────────────╮
 │ rank 1 (pid 711) has left the job while others still needed it: it called    │
 │   shutdown()                                                                 │
@@ -196,10 +196,10 @@ TEST(FailureBox, ExplainsThatTheLauncherEndedAWorkerThatHadLeft) {
 }
 
 TEST(FailureBox, ExplainsAnExitInInit) {
-  Failure made = failure({.code = 2});
-  made.end.record.member_state = MemberState::kForming;
-  made.end.record.since = kEnd - seconds(4);
-  EXPECT_EQ(box_text(made, {.columns = 60}), R"(
+  Failure sample = failure({.code = 2});
+  sample.end.record.member_state = MemberState::kForming;
+  sample.end.record.since = kEnd - seconds(4);
+  EXPECT_EQ(box_text(sample, {.columns = 60}), R"(
 ╭─ farandole: the job has failed ──────────────────────────╮
 │ rank 1 (pid 711) exited with code 2                      │
 │ last call   none; it was in init(), where it waited for  │
@@ -209,15 +209,15 @@ TEST(FailureBox, ExplainsAnExitInInit) {
 }
 
 TEST(FailureBox, CutsLongTextsAndEscapesControlCharacters) {
-  Failure made = failure({.code = 1});
-  made.end.record.member_state = MemberState::kLeft;
-  made.end.record.cause = LeaveCause::kException;
-  made.end.record.reason = "raised RuntimeError: " + std::string(70, 'x') + " \x1b[2J \xff 数据";
+  Failure sample = failure({.code = 1});
+  sample.end.record.member_state = MemberState::kLeft;
+  sample.end.record.cause = LeaveCause::kException;
+  sample.end.record.reason = "raised RuntimeError: " + std::string(70, 'x') + " \x1b[2J \xff 数据";
   for (int line = 1; line <= 40; ++line)
-    made.end.record.traceback += "line " + std::to_string(line) + "\n";
-  made.end.record.traceback += "    " + std::string(90, 'y') + " z\n\tRuntimeError: \r\x07\n";
-  made.other_ends = std::string(200, 'o');
-  EXPECT_EQ(box_text(made), R"(
+    sample.end.record.traceback += "line " + std::to_string(line) + "\n";
+  sample.end.record.traceback += "    " + std::string(90, 'y') + " z\n\tRuntimeError: \r\x07\n";
+  sample.other_ends = std::string(200, 'o');
+  EXPECT_EQ(box_text(sample), R"(
 ╭─ farandole: the job has failed ──────────────────────────────────────────────╮
 │ rank 1 (pid 711) raised RuntimeError: xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx │
 │   xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx \x1b[2J \xff 数据                         │
@@ -263,14 +263,14 @@ TEST(FailureBox, CutsLongTextsAndEscapesControlCharacters) {
 }
 
 TEST(FailureBox, EveryLineHasTheSameWidth) {
-  Failure made = member_failure({.code = 1}, CallState::kDone, seconds(1));
-  made.end.record.cause = LeaveCause::kException;
-  made.end.record.reason = "raised E: e\xCC\x81 数据";
-  made.end.record.traceback = std::string(300, 'x') + "\n数据 数据\n\xE2\x82";
-  made.other_ends = std::string(200, 'o');
+  Failure sample = member_failure({.code = 1}, CallState::kDone, seconds(1));
+  sample.end.record.cause = LeaveCause::kException;
+  sample.end.record.reason = "raised E: e\xCC\x81 数据";
+  sample.end.record.traceback = std::string(300, 'x') + "\n数据 数据\n\xE2\x82";
+  sample.other_ends = std::string(200, 'o');
   for (const int columns : {20, 40, 80, 99, 100, 300}) {
     const int used = std::clamp(columns, 40, 100);
-    for (const auto& line : failure_box(made, {.columns = columns}))
+    for (const auto& line : failure_box(sample, {.columns = columns}))
       EXPECT_EQ(columns_of(line), used) << line;
   }
 }
@@ -282,9 +282,9 @@ std::string without_colors(std::string text) {
 }
 
 TEST(FailureBox, ColorsDoNotChangeTheText) {
-  const Failure made = member_failure({.code = 3}, CallState::kWaiting, seconds(1));
-  const auto plain = failure_box(made, {.columns = 80});
-  const auto colored = failure_box(made, {.columns = 80, .colors = true});
+  const Failure sample = member_failure({.code = 3}, CallState::kWaiting, seconds(1));
+  const auto plain = failure_box(sample, {.columns = 80});
+  const auto colored = failure_box(sample, {.columns = 80, .has_colors = true});
   ASSERT_EQ(plain.size(), colored.size());
   EXPECT_THAT(plain, Each(Not(HasSubstr("\x1b"))));
   for (std::size_t i = 0; i < plain.size(); ++i) {

@@ -23,26 +23,26 @@ std::optional<std::string> InitWatch::check(const std::vector<WatchedWorker>& wo
   if (!deadline_ || now < *deadline_) return std::nullopt;
   deadline_.reset();
   if (std::ranges::any_of(workers, waits_in_init)) return std::nullopt;
-  std::vector<int> outside;
+  std::vector<int> outside_ranks;
   for (std::size_t rank = 0; rank < workers.size(); ++rank)
     if (is_alive(workers[rank]) && is_outside(workers[rank]))
-      outside.push_back(first_rank_ + static_cast<int>(rank));
-  if (outside.empty()) return std::nullopt;
-  const bool one = outside.size() == 1;
+      outside_ranks.push_back(first_rank_ + static_cast<int>(rank));
+  if (outside_ranks.empty()) return std::nullopt;
+  const bool is_one = outside_ranks.size() == 1;
   return format_text(
       "{} {} been running for a minute without calling farandole's init(); unless the program "
       "communicates through another library, {} independently of the others",
-      ranks_text(outside), one ? "has" : "have", one ? "it runs" : "each runs");
+      ranks_text(outside_ranks), is_one ? "has" : "have", is_one ? "it runs" : "each runs");
 }
 
-std::optional<std::string> never_initialized(const std::vector<WatchedWorker>& workers,
-                                             int first_rank, int size) {
+std::optional<std::string> warning_of_missing_init(const std::vector<WatchedWorker>& workers,
+                                                   int first_rank, int size) {
   if (size < 2) return std::nullopt;
-  std::vector<int> outside;
+  std::vector<int> outside_ranks;
   for (std::size_t rank = 0; rank < workers.size(); ++rank)
-    if (is_outside(workers[rank])) outside.push_back(first_rank + static_cast<int>(rank));
-  if (outside.empty()) return std::nullopt;
-  if (outside.size() == workers.size())
+    if (is_outside(workers[rank])) outside_ranks.push_back(first_rank + static_cast<int>(rank));
+  if (outside_ranks.empty()) return std::nullopt;
+  if (outside_ranks.size() == workers.size())
     return format_text(
         "no worker of this {} called farandole's init(): unless the program communicates through "
         "another library, such as torch.distributed with gloo, every worker ran alone; to "
@@ -51,7 +51,7 @@ std::optional<std::string> never_initialized(const std::vector<WatchedWorker>& w
   return format_text(
       "{} ended without calling farandole's init() and ran independently of the others; every rank "
       "of the job must call hvd.init()",
-      ranks_text(outside));
+      ranks_text(outside_ranks));
 }
 
 }  // namespace farandole

@@ -28,8 +28,8 @@ class InitWatch {
   // When to call check(); empty if no further call is needed.
   std::optional<TimePoint> deadline() const { return deadline_; }
   // Call it once, at the deadline. Returns a warning about the ranks that run without having called
-  // init(). Empty if there are none, or if other ranks already wait for them in init(), because the
-  // stall watch reports that.
+  // init(). Empty if there are no such ranks. Also empty if other ranks already wait in init(),
+  // because the stall watch reports this wait.
   std::optional<std::string> check(const std::vector<WatchedWorker>& workers, TimePoint now);
 
  private:
@@ -40,7 +40,7 @@ class InitWatch {
 // Call it when all workers have ended with exit code 0. Returns a warning about the workers that
 // never called init(). `workers` are those of this host; the first one has the rank `first_rank` in
 // a job of `size` ranks. A pure function.
-std::optional<std::string> never_initialized(const std::vector<WatchedWorker>& workers,
-                                             int first_rank, int size);
+std::optional<std::string> warning_of_missing_init(const std::vector<WatchedWorker>& workers,
+                                                   int first_rank, int size);
 
 }  // namespace farandole

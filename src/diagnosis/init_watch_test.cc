@@ -21,12 +21,12 @@ constexpr auto kLeft = MemberState::kLeft;
 constexpr TimePoint kStart{std::chrono::seconds(1000)};
 
 std::vector<WatchedWorker> workers(std::initializer_list<MemberState> member_states) {
-  std::vector<WatchedWorker> made;
+  std::vector<WatchedWorker> workers_of_job;
   for (const MemberState member_state : member_states) {
-    made.emplace_back();
-    made.back().report.member_state = member_state;
+    workers_of_job.emplace_back();
+    workers_of_job.back().report.member_state = member_state;
   }
-  return made;
+  return workers_of_job;
 }
 
 // Returns the warning that the watch gives at the deadline.
@@ -36,7 +36,7 @@ std::optional<std::string> warning_at_deadline(const std::vector<WatchedWorker>&
 }
 
 std::optional<std::string> line_at_end(const std::vector<WatchedWorker>& job_workers) {
-  return never_initialized(job_workers, 0, static_cast<int>(job_workers.size()));
+  return warning_of_missing_init(job_workers, 0, static_cast<int>(job_workers.size()));
 }
 
 TEST(InitWatch, WarnsOnceAfterAMinute) {
@@ -96,8 +96,8 @@ TEST(InitWatch, NamesRanksOfTheSecondNode) {
   InitWatch watch(4, kStart, 2);
   EXPECT_THAT(watch.check(node, kStart + InitWatch::kTimeUntilInitMax),
               Optional(StartsWith("rank 2 has been running")));
-  EXPECT_THAT(never_initialized(node, 2, 4), Optional(StartsWith("rank 2 ended without")));
-  EXPECT_THAT(never_initialized(workers({kOutside}), 3, 4),
+  EXPECT_THAT(warning_of_missing_init(node, 2, 4), Optional(StartsWith("rank 2 ended without")));
+  EXPECT_THAT(warning_of_missing_init(workers({kOutside}), 3, 4),
               Optional(StartsWith("no worker of this node called")));
 }
 

@@ -10,7 +10,7 @@ namespace {
 // this length still counts as waiting.
 constexpr auto kWaitPauseMax = std::chrono::milliseconds(250);
 
-bool is_from_any(const RecordedCall& call) {
+bool is_from_any_rank(const RecordedCall& call) {
   return row_of(call.operation).is_message && call.peer == kAnyRank;
 }
 
@@ -49,22 +49,23 @@ bool JobSnapshot::has_joined(int rank, GroupId group) const {
   return calls(rank).joined.contains(group);
 }
 
-const RecordedCall* JobSnapshot::same_call(int rank, const RecordedCall& call) const {
+const RecordedCall* JobSnapshot::matching_call(int rank, const RecordedCall& call) const {
   const auto found = calls(rank).by_key.find(key_of(call));
   if (found == calls(rank).by_key.end()) return nullptr;
-  const RecordedCall* const own = found->second;
+  const RecordedCall* const own_call = found->second;
   // Two sends of the same name, or two receives, are different messages.
-  const bool is_other_message =
-      row_of(call.operation).is_message && own != &call && own->operation == call.operation;
-  return is_other_message ? nullptr : own;
+  const bool is_other_message = row_of(call.operation).is_message && own_call != &call &&
+                                own_call->operation == call.operation;
+  return is_other_message ? nullptr : own_call;
 }
 
 bool JobSnapshot::is_missing(int rank, const RecordedCall& call) const {
   const auto& groups = worker(rank).report.groups;
-  const bool member = call.group == kWorld || std::ranges::find(groups, call.group) != groups.end();
-  if (!member || (is_alive(rank) && same_call(rank, call) != nullptr)) return false;
-  // The receiver takes a message when both ranks have made their calls; then both calls are
-  // running.
+  const bool is_member =
+      call.group == kWorld || std::ranges::find(groups, call.group) != groups.end();
+  if (!is_member || (is_alive(rank) && matching_call(rank, call) != nullptr)) return false;
+  // When both ranks have made their calls, the receiver takes the message and both calls are
+  // running. So only a waiting call has a missing rank.
   if (row_of(call.operation).is_message)
     return call.state == CallState::kWaiting && (call.peer == rank || call.peer == kAnyRank);
   // A joined rank takes part in these operations without data, so it is not missing.
@@ -75,11 +76,11 @@ bool JobSnapshot::is_missing(int rank, const RecordedCall& call) const {
 std::vector<int> JobSnapshot::callers(const RecordedCall& call) const {
   std::vector<int> ranks;
   for (int rank = 0; rank < count(); ++rank)
-    if (is_alive(rank) && same_call(rank, call) != nullptr) ranks.push_back(rank);
+    if (is_alive(rank) && matching_call(rank, call) != nullptr) ranks.push_back(rank);
   return ranks;
 }
 
-std::vector<int> JobSnapshot::missing(const RecordedCall& call) const {
+std::vector<int> JobSnapshot::missing_ranks(const RecordedCall& call) const {
   std::vector<int> ranks;
   for (int rank = 0; rank < count(); ++rank)
     if (is_missing(rank, call)) ranks.push_back(rank);
@@ -88,15 +89,15 @@ std::vector<int> JobSnapshot::missing(const RecordedCall& call) const {
 
 // The ranks that this rank waits for. A join is not counted as a wait: it ends when the other ranks
 // have no more data, so it cannot be part of a deadlock. A receive from any rank is not counted
-// either, because one of the ranks is enough.
-std::vector<int> JobSnapshot::awaited_by(int rank) const {
+// either, because a send of any one rank can end it.
+std::vector<int> JobSnapshot::ranks_awaited_by(int rank) const {
   const RecordedCall* const call = blocking_call(rank);
-  if (call == nullptr || call->operation == Operation::kJoin || is_from_any(*call)) return {};
-  return missing(*call);
+  if (call == nullptr || call->operation == Operation::kJoin || is_from_any_rank(*call)) return {};
+  return missing_ranks(*call);
 }
 
 // A depth-first search that visits every rank at most once.
-std::vector<int> JobSnapshot::cycle(int rank) const {
+std::vector<int> JobSnapshot::find_cycle(int rank) const {
   struct Visit {
     int rank;
     std::vector<int> awaited;
@@ -106,7 +107,7 @@ std::vector<int> JobSnapshot::cycle(int rank) const {
   std::set<int> visited;
   const auto enter = [&](int visited_rank) {
     visited.insert(visited_rank);
-    path.push_back({.rank = visited_rank, .awaited = awaited_by(visited_rank)});
+    path.push_back({.rank = visited_rank, .awaited = ranks_awaited_by(visited_rank)});
   };
   enter(rank);
   while (!path.empty()) {

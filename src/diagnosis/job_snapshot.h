@@ -21,8 +21,8 @@ struct WatchedWorker {
   std::string host;
   pid_t pid = 0;
   FlightReport report;
-  std::string end;     // how it ended, such as "exited with code 0"; empty while it is alive
-  int stopped_by = 0;  // the signal that stopped it; 0 if it runs
+  std::string end;      // how it ended, such as "exited with code 0"; empty while it is alive
+  int stop_signal = 0;  // the signal that stopped it; 0 if it runs
   // The hardware threads to which it is bound, such as "0-3"; empty: it is not bound.
   std::string cores{};
 };
@@ -46,15 +46,15 @@ class JobSnapshot {
   // This rank's call with the same group and name as `call`, which is a call of this snapshot. For
   // a message, it is `call` itself or the other half of that message: the receive of a send, or the
   // send of a receive. Null if the rank has no such call in flight.
-  const RecordedCall* same_call(int rank, const RecordedCall& call) const;
-  // callers() returns the ranks that have made this call; missing() returns the ranks that must
-  // still make the call before it can run.
+  const RecordedCall* matching_call(int rank, const RecordedCall& call) const;
+  // callers() returns the ranks that have made this call; missing_ranks() returns the ranks that
+  // must still make the call before it can run.
   std::vector<int> callers(const RecordedCall& call) const;
-  std::vector<int> missing(const RecordedCall& call) const;
+  std::vector<int> missing_ranks(const RecordedCall& call) const;
   // Finds a cycle of ranks that wait for each other: each rank waits for the next, and the last for
   // the first. The lowest rank comes first. The search starts at `rank`, which may be outside the
   // cycle. Empty if `rank` does not wait, directly or indirectly, for a rank of a cycle.
-  std::vector<int> cycle(int rank) const;
+  std::vector<int> find_cycle(int rank) const;
 
  private:
   using CallKey = std::pair<GroupId, std::uint64_t>;  // equal on all ranks for the same call
@@ -67,7 +67,7 @@ class JobSnapshot {
   static CallKey key_of(const RecordedCall& call) { return {call.group, call.name_hash}; }
   const CallsInFlight& calls(int rank) const { return calls_[static_cast<std::size_t>(rank)]; }
   bool is_missing(int rank, const RecordedCall& call) const;
-  std::vector<int> awaited_by(int rank) const;
+  std::vector<int> ranks_awaited_by(int rank) const;
 
   const std::vector<WatchedWorker>& workers_;
   TimePoint now_;

@@ -44,9 +44,10 @@ class TableLines {
   void add(std::string_view text, std::string_view color = {}) { add_row({}, text, color); }
   // Adds a line with `numbers` and then `text`. Only `text` is cut and colored.
   void add_row(const std::string& numbers, std::string_view text, std::string_view color) {
-    const std::string cut = cut_to(text, std::max(1, style_.columns - columns_of(numbers)));
-    const bool colored = style_.colors && !color.empty();
-    lines_.push_back(numbers + (colored ? std::string(color).append(cut).append(kReset) : cut));
+    const std::string cut_text = cut_to(text, std::max(1, style_.columns - columns_of(numbers)));
+    const bool is_colored = style_.has_colors && !color.empty();
+    lines_.push_back(numbers +
+                     (is_colored ? std::string(color).append(cut_text).append(kReset) : cut_text));
   }
   std::vector<std::string> take() { return std::move(lines_); }
 
@@ -56,7 +57,7 @@ class TableLines {
 };
 
 // Returns "1023 KiB" or "3.2 GiB": at most eight columns.
-std::string size_of(std::uint64_t bytes) {
+std::string size_text(std::uint64_t bytes) {
   constexpr std::array<std::string_view, 7> kUnits{"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
   auto size = static_cast<double>(bytes);
   std::size_t unit = 0;
@@ -66,14 +67,14 @@ std::string size_of(std::uint64_t bytes) {
 }
 
 // Returns "12.3 s", "83 min" or "2.0 h": shorter than describe(), which writes minutes and seconds.
-std::string time_of(Duration time) {
+std::string time_text(Duration time) {
   const double seconds = std::chrono::duration<double>(time).count();
   if (seconds < 100) return format_text("{:.1f} s", seconds);
   return seconds < 6000 ? format_text("{:.0f} min", seconds / 60)
                         : format_text("{:.1f} h", seconds / 3600);
 }
 
-std::string waited_share_of(const RankStatus& rank) {
+std::string waited_share_text(const RankStatus& rank) {
   if (!rank.time_in_job || rank.time_in_job->count() == 0) return "–";
   const auto share = static_cast<double>(rank.counts.blocked.count()) /
                      static_cast<double>(rank.time_in_job->count());
@@ -83,40 +84,43 @@ std::string waited_share_of(const RankStatus& rank) {
 // Adds a line for each call that waits for other ranks. Ranks that wait in the same call share a
 // line.
 void add_waits(const JobStatus& job, TableLines& lines) {
-  std::map<std::pair<GroupId, std::uint64_t>, std::vector<int>> waiting;
+  std::map<std::pair<GroupId, std::uint64_t>, std::vector<int>> ranks_by_call;
   for (std::size_t rank = 0; rank < job.ranks.size(); ++rank) {
     const auto& call = job.ranks[rank].call;
     if (call && job.ranks[rank].state == RankState::kWaits)
-      waiting[{call->group, call->name_hash}].push_back(job.first_rank + static_cast<int>(rank));
+      ranks_by_call[{call->group, call->name_hash}].push_back(job.first_rank +
+                                                              static_cast<int>(rank));
   }
-  for (const auto& [key, ranks] : waiting) {
-    const RankStatus& first = job.ranks[static_cast<std::size_t>(ranks.front() - job.first_rank)];
+  for (const auto& [key, ranks] : ranks_by_call) {
+    const RankStatus& first_status =
+        job.ranks[static_cast<std::size_t>(ranks.front() - job.first_rank)];
     lines.add(format_text("{} {} for {} in {}", ranks_text(ranks),
-                          ranks.size() == 1 ? "waits" : "wait", ranks_text(first.waits_for),
-                          describe(*first.call)));
+                          ranks.size() == 1 ? "waits" : "wait", ranks_text(first_status.waits_for),
+                          describe(*first_status.call)));
   }
 }
 
 // Returns "4 ranks", or "ranks 2-3 of 8" if the others are unknown, or "4 ranks on other hosts" if
-// all are.
+// no rank is on this host.
 std::string shown_ranks_text(const JobStatus& job) {
-  const auto shown = static_cast<int>(job.ranks.size());
-  if (shown == job.size) return format_text("{} {}", shown, shown == 1 ? "rank" : "ranks");
-  if (shown == 0)
+  const auto shown_count = static_cast<int>(job.ranks.size());
+  if (shown_count == job.size)
+    return format_text("{} {}", shown_count, shown_count == 1 ? "rank" : "ranks");
+  if (shown_count == 0)
     return format_text("{} {} on other hosts", job.size, job.size == 1 ? "rank" : "ranks");
   std::vector<int> ranks;
-  for (int i = 0; i < shown; ++i) ranks.push_back(job.first_rank + i);
+  for (int i = 0; i < shown_count; ++i) ranks.push_back(job.first_rank + i);
   return format_text("{} of {}", ranks_text(ranks), job.size);
 }
 
 // Returns the cells of a column: the title, and a text for each rank. All cells have the same
 // width, with a space at the end.
 std::vector<std::string> column_of(const JobStatus& job, const std::string& title,
-                                   std::string RankStatus::* text) {
+                                   std::string RankStatus::* field) {
   constexpr int kWidthMax = 16;
   std::vector<std::string> column{title};
   for (const RankStatus& rank : job.ranks)
-    column.push_back(cut_to(escape_controls(rank.*text), kWidthMax));
+    column.push_back(cut_to(escape_controls(rank.*field), kWidthMax));
   int width = 0;
   for (const auto& name : column) width = std::max(width, columns_of(name));
   for (auto& name : column)
@@ -155,8 +159,8 @@ std::vector<std::string> job_table(const JobStatus& job, const TableStyle& style
     lines.add_row(
         format_text("{:>4} {}{}{:>7} {:>10} {:>8} {:>8} {:>5}  ",
                     job.first_rank + static_cast<int>(rank), hosts[rank + 1], cores[rank + 1],
-                    status.pid, with_commas(status.counts.calls), size_of(status.counts.bytes),
-                    time_of(status.counts.blocked), waited_share_of(status)),
+                    status.pid, with_commas(status.counts.calls), size_text(status.counts.bytes),
+                    time_text(status.counts.blocked), waited_share_text(status)),
         describe(status, job.read_at), color_of(status.state));
   }
   add_waits(job, lines);

@@ -27,7 +27,7 @@ struct JobStatus {
 
 struct TableStyle {
   int columns = 80;  // the maximum length of a line
-  bool colors = false;
+  bool has_colors = false;
 };
 
 // Returns the lines of the table, without newlines: the job, a row for each rank, and a line for

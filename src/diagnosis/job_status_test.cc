@@ -47,19 +47,19 @@ RankStatus status_of_waiting_rank(int rank, const std::string& name) {
 }
 
 TEST(JobStatus, ShowsTheRanksAndTheCallsThatWait) {
-  RankStatus late;
-  late.pid = 4722;
-  late.state = RankState::kComputes;
-  late.since = kJobTime - milliseconds(3400);
-  late.counts = {.calls = 1203, .bytes = 1'287'000'000, .blocked = milliseconds(140)};
-  late.time_in_job = seconds(123);
-  RankStatus ended;
-  ended.pid = 4723;
-  ended.state = RankState::kEnded;
-  ended.reason = "exited with code 0";
-  ended.counts = {.calls = 7, .bytes = 800, .blocked = seconds(7200)};
-  const auto job =
-      job_with({status_of_waiting_rank(2, "grad"), status_of_waiting_rank(2, "grad"), late, ended});
+  RankStatus computing_rank;
+  computing_rank.pid = 4722;
+  computing_rank.state = RankState::kComputes;
+  computing_rank.since = kJobTime - milliseconds(3400);
+  computing_rank.counts = {.calls = 1203, .bytes = 1'287'000'000, .blocked = milliseconds(140)};
+  computing_rank.time_in_job = seconds(123);
+  RankStatus ended_rank;
+  ended_rank.pid = 4723;
+  ended_rank.state = RankState::kEnded;
+  ended_rank.reason = "exited with code 0";
+  ended_rank.counts = {.calls = 7, .bytes = 800, .blocked = seconds(7200)};
+  const auto job = job_with({status_of_waiting_rank(2, "grad"), status_of_waiting_rank(2, "grad"),
+                             computing_rank, ended_rank});
   EXPECT_THAT(
       job_table(job, {}),
       ElementsAre("job 4711 on node7: 4 ranks, for 2 min 3 s", "  python train.py",
@@ -124,12 +124,12 @@ TEST(JobStatus, WaitingAndStoppedRanksAreColored) {
   auto job = job_with({status_of_waiting_rank(1, "x")});
   job.ranks[0].counts = {};
   job.ranks[0].time_in_job = Duration();
-  EXPECT_EQ(job_table(job, {.colors = true})[3],
+  EXPECT_EQ(job_table(job, {.has_colors = true})[3],
             "   0    4720          0      0 B    0.0 s     –  \x1b[33mwaits 3.2 s for rank "
             "1\x1b[0m");
   job.ranks[0].state = RankState::kStopped;
   job.ranks[0].reason = "SIGSTOP";
-  EXPECT_EQ(job_table(job, {.colors = true})[3],
+  EXPECT_EQ(job_table(job, {.has_colors = true})[3],
             "   0    4720          0      0 B    0.0 s     –  \x1b[31mis stopped "
             "(SIGSTOP)\x1b[0m");
 }

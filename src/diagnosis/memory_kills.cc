@@ -30,7 +30,7 @@ struct CgroupPath {
 };
 
 std::optional<CgroupPath> memory_cgroup(std::istream& groups) {
-  std::optional<CgroupPath> found;
+  std::optional<CgroupPath> version_2_path;
   for (std::string line; std::getline(groups, line);) {
     // A line is "4:memory:/path" or "0::/path". The path may contain colons.
     const auto first = line.find(':');
@@ -38,9 +38,9 @@ std::optional<CgroupPath> memory_cgroup(std::istream& groups) {
     if (first == std::string::npos || second == std::string::npos) continue;
     const std::string controllers = line.substr(first + 1, second - first - 1);
     if (has_word(controllers, "memory")) return CgroupPath{true, line.substr(second + 1)};
-    if (controllers.empty()) found = CgroupPath{false, line.substr(second + 1)};
+    if (controllers.empty()) version_2_path = CgroupPath{false, line.substr(second + 1)};
   }
-  return found;
+  return version_2_path;
 }
 
 // Returns the folder of the cgroup: the mount point of its tree plus the path of the cgroup below
@@ -64,11 +64,11 @@ std::optional<std::string> folder_of(const CgroupPath& group, std::istream& moun
 }
 
 // Finds the line that begins with `wanted` in a file of names and numbers, and returns its number.
-std::int64_t value_in(const std::string& file, const std::string& wanted) {
+std::int64_t value_in(const std::string& file, const std::string& wanted_name) {
   std::ifstream stream(file);
   std::string name;
   for (std::int64_t count = 0; stream >> name >> count;)
-    if (name == wanted) return count;
+    if (name == wanted_name) return count;
   return 0;
 }
 
@@ -101,8 +101,9 @@ MemoryKills MemoryKillCounter::count() const {
 void MemoryKillCounter::sample() { previous_sample_ = std::exchange(last_sample_, count()); }
 
 MemoryKills MemoryKillCounter::recent_kills() const {
-  const MemoryKills now = count();
-  return {now.in_cgroup - previous_sample_.in_cgroup, now.on_machine - previous_sample_.on_machine};
+  const MemoryKills current_counts = count();
+  return {current_counts.in_cgroup - previous_sample_.in_cgroup,
+          current_counts.on_machine - previous_sample_.on_machine};
 }
 
 }  // namespace farandole

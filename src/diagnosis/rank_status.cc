@@ -27,7 +27,7 @@ void set_member_status(const JobSnapshot& snapshot, int rank, RankStatus& status
     status.state = RankState::kJoined;
     return;
   }
-  status.waits_for = snapshot.missing(*call);
+  status.waits_for = snapshot.missing_ranks(*call);
   status.state = status.waits_for.empty() ? RankState::kRuns : RankState::kWaits;
 }
 
@@ -61,13 +61,13 @@ RankStatus rank_status(const JobSnapshot& snapshot, int rank) {
   status.cores = escape_controls(worker.cores);
   set_status_by_member_state(snapshot, rank, status);
   status.counts = report.counts;
-  const bool member = worker.end.empty() && report.member_state == MemberState::kMember;
-  if (member) status.time_in_job = std::max(snapshot.now() - report.since, Duration());
-  if (member && report.wait.handle != 0 && !report.wait.until)
+  const bool is_member = worker.end.empty() && report.member_state == MemberState::kMember;
+  if (is_member) status.time_in_job = std::max(snapshot.now() - report.since, Duration());
+  if (is_member && report.wait.handle != 0 && !report.wait.until)
     status.counts.blocked += std::max(snapshot.now() - report.wait.since, Duration());
-  if (worker.end.empty() && worker.stopped_by == 0) return status;
+  if (worker.end.empty() && worker.stop_signal == 0) return status;
   status.state = worker.end.empty() ? RankState::kStopped : RankState::kEnded;
-  status.reason = worker.end.empty() ? signal_name(worker.stopped_by) : worker.end;
+  status.reason = worker.end.empty() ? signal_name(worker.stop_signal) : worker.end;
   status.since = std::nullopt;
   return status;
 }

@@ -39,7 +39,7 @@ struct RankStatus {
   pid_t pid = 0;
   std::string cores{};  // as in WatchedWorker
   RankState state = RankState::kOutside;
-  std::optional<TimePoint> since;       // empty if unknown
+  std::optional<TimePoint> since;       // when `state` began; empty if unknown
   std::optional<RecordedCall> call;     // the call in which the program waits
   std::vector<int> waits_for;           // ranks that have not made this call yet
   std::string reason;                   // how it ended, why it left, or which signal stopped it

@@ -97,7 +97,7 @@ TEST_F(RankStatusTest, JoinedAndStoppedRanksHaveTheirOwnStates) {
   add_call(0, 4, seconds(2)).operation = Operation::kJoin;
   set_wait(0, 4, seconds(2));
   EXPECT_EQ(text(0), "has joined 2.0 s ago");
-  workers_[0].stopped_by = SIGSTOP;
+  workers_[0].stop_signal = SIGSTOP;
   EXPECT_EQ(text(0), "is stopped (SIGSTOP)");
 }
 

@@ -47,7 +47,7 @@ std::string cause_of(std::span<const std::string_view> calls) {
          "gradients";
 }
 
-// A call in flight, and the rank that made it.
+// A call that has waited longer than the limit, and the rank that made it.
 struct LongWait {
   int rank = 0;
   const RecordedCall* call = nullptr;
@@ -62,12 +62,12 @@ class Reporter {
   std::optional<StallVerdict> call_verdict() const;
 
  private:
-  TimePoint since(TimePoint began) const { return std::max(began, limits_.counts_from); }
-  Duration waited(TimePoint began) const { return snapshot_.now() - since(began); }
-  bool exceeds_limit(TimePoint began) const { return waited(began) >= limits_.limit; }
-  std::string name(int rank) const {
-    const WatchedWorker& who = snapshot_.worker(rank);
-    return format_text("rank {} ({}, pid {})", rank, escape_controls(who.host), who.pid);
+  TimePoint wait_begin(TimePoint began) const { return std::max(began, limits_.counts_from); }
+  Duration waited_time(TimePoint began) const { return snapshot_.now() - wait_begin(began); }
+  bool exceeds_limit(TimePoint began) const { return waited_time(began) >= limits_.limit; }
+  std::string rank_text(int rank) const {
+    const WatchedWorker& worker = snapshot_.worker(rank);
+    return format_text("rank {} ({}, pid {})", rank, escape_controls(worker.host), worker.pid);
   }
 
   std::vector<int> stopped_ranks_of(const std::vector<int>& ranks) const;
@@ -77,7 +77,7 @@ class Reporter {
   std::string waiting_times_text(const std::vector<std::pair<int, TimePoint>>& waits) const;
   std::string activity_of(int rank, const RecordedCall* call, bool& unexplained) const;
   std::string last_call_of(int rank) const;
-  std::string after_calls(int rank) const;
+  std::string after_calls_text(int rank) const;
   void add_ranks(const std::vector<int>& ranks, const RecordedCall* call,
                  const std::string& missing_text, StallVerdict& verdict) const;
   void add_call(const RecordedCall& call, StallVerdict& verdict) const;
@@ -88,10 +88,11 @@ class Reporter {
 };
 
 std::vector<int> Reporter::stopped_ranks_of(const std::vector<int>& ranks) const {
-  std::vector<int> found;
+  std::vector<int> stopped_ranks;
   for (const int rank : ranks)
-    if (snapshot_.is_alive(rank) && snapshot_.worker(rank).stopped_by != 0) found.push_back(rank);
-  return found;
+    if (snapshot_.is_alive(rank) && snapshot_.worker(rank).stop_signal != 0)
+      stopped_ranks.push_back(rank);
+  return stopped_ranks;
 }
 
 // Returns the calls that have waited longer than the limit, the longest wait first. Joins come
@@ -115,15 +116,15 @@ std::vector<LongWait> Reporter::long_waits() const {
 bool Reporter::is_a_stall(const RecordedCall& call) const {
   // If all ranks have made the call, data moves. A long transfer is not a stall, unless a rank is
   // stopped.
-  if (call.state == CallState::kRunning || snapshot_.missing(call).empty())
+  if (call.state == CallState::kRunning || snapshot_.missing_ranks(call).empty())
     return !stopped_ranks_of(snapshot_.callers(call)).empty();
   if (call.operation != Operation::kJoin) return true;
   // A join normally waits until the other ranks have no more data. It is a stall only if these
   // ranks make no progress either.
-  return std::ranges::all_of(snapshot_.missing(call), [this](int rank) {
+  return std::ranges::all_of(snapshot_.missing_ranks(call), [this](int rank) {
     return std::ranges::all_of(
         snapshot_.worker(rank).report.calls,
-        [this](const RecordedCall& own) { return exceeds_limit(own.changed); });
+        [this](const RecordedCall& own_call) { return exceeds_limit(own_call.changed); });
   });
 }
 
@@ -135,10 +136,10 @@ std::string Reporter::waiting_times_text(
   Duration shortest_wait = Duration::max();
   Duration longest_wait{};
   for (const auto& [rank, began] : waits) {
-    if (snapshot_.worker(rank).stopped_by != 0) continue;
+    if (snapshot_.worker(rank).stop_signal != 0) continue;
     ranks.push_back(rank);
-    shortest_wait = std::min(shortest_wait, waited(began));
-    longest_wait = std::max(longest_wait, waited(began));
+    shortest_wait = std::min(shortest_wait, waited_time(began));
+    longest_wait = std::max(longest_wait, waited_time(began));
   }
   if (ranks.empty()) return "  no other rank is in it";
   std::string time = describe(shortest_wait);
@@ -151,17 +152,18 @@ std::string Reporter::waiting_times_text(
 // Returns a text about the rank's last finished call.
 std::string Reporter::last_call_of(int rank) const {
   const FlightReport& report = snapshot_.worker(rank).report;
-  const RecordedCall* last = nullptr;
+  const RecordedCall* last_call = nullptr;
   for (const RecordedCall& call : report.calls)
-    if (!call.in_flight() && (last == nullptr || call.changed >= last->changed)) last = &call;
-  if (last == nullptr)
+    if (!call.in_flight() && (last_call == nullptr || call.changed >= last_call->changed))
+      last_call = &call;
+  if (last_call == nullptr)
     return "it has made no call since init(), " + describe(snapshot_.now() - report.since) + " ago";
-  return format_text("its last call, {}, {} {} ago", title_of(*last),
-                     last->state == CallState::kDone ? "finished" : "failed",
-                     describe(snapshot_.now() - last->changed));
+  return format_text("its last call, {}, {} {} ago", title_of(*last_call),
+                     last_call->state == CallState::kDone ? "finished" : "failed",
+                     describe(snapshot_.now() - last_call->changed));
 }
 
-std::string Reporter::after_calls(int rank) const {
+std::string Reporter::after_calls_text(int rank) const {
   return " after " + count_of_calls(snapshot_.worker(rank).report.counts.calls);
 }
 
@@ -169,21 +171,23 @@ std::string Reporter::after_calls(int rank) const {
 // for init(). Empty if the rank is running and simply has not reached the call yet. Sets
 // `unexplained` if the rank's stack could tell more.
 std::string Reporter::activity_of(int rank, const RecordedCall* call, bool& unexplained) const {
-  const WatchedWorker& who = snapshot_.worker(rank);
-  const MemberState member_state = who.report.member_state;
-  if (!who.end.empty()) return "has ended (" + who.end + ")" + after_calls(rank);
-  if (who.stopped_by != 0)
+  const WatchedWorker& worker = snapshot_.worker(rank);
+  const MemberState member_state = worker.report.member_state;
+  if (!worker.end.empty()) return "has ended (" + worker.end + ")" + after_calls_text(rank);
+  if (worker.stop_signal != 0)
     return format_text("is stopped ({}); `kill -CONT {}` lets it go on",
-                       signal_name(who.stopped_by), who.pid);
+                       signal_name(worker.stop_signal), worker.pid);
   if (member_state == MemberState::kLeft)
-    return "has left the job (" + escape_controls(who.report.reason) + ")" + after_calls(rank);
+    return "has left the job (" + escape_controls(worker.report.reason) + ")" +
+           after_calls_text(rank);
   if (member_state == MemberState::kForming) return "waits in init()";
   if (call != nullptr && snapshot_.has_joined(rank, call->group))
-    return "has no more data (join)" + after_calls(rank);
-  const RecordedCall* const own = snapshot_.blocking_call(rank);
-  const auto awaited = own != nullptr ? snapshot_.missing(*own) : std::vector<int>();
+    return "has no more data (join)" + after_calls_text(rank);
+  const RecordedCall* const own_call = snapshot_.blocking_call(rank);
+  const auto awaited =
+      own_call != nullptr ? snapshot_.missing_ranks(*own_call) : std::vector<int>();
   if (!awaited.empty())
-    return format_text("waits in {} for {}", describe(*own), ranks_text(awaited));
+    return format_text("waits in {} for {}", describe(*own_call), ranks_text(awaited));
   unexplained = true;
   return member_state == MemberState::kOutside ? "has not called init()" : "";
 }
@@ -199,35 +203,35 @@ void Reporter::add_ranks(const std::vector<int>& ranks, const RecordedCall* call
     bool unexplained = false;
     std::string text = activity_of(ranks[i], call, unexplained);
     if (text.empty()) text = missing_text + last_call_of(ranks[i]);
-    verdict.lines.push_back(format_text("  {} {}", name(ranks[i]), text));
+    verdict.lines.push_back(format_text("  {} {}", rank_text(ranks[i]), text));
     if (unexplained) verdict.unexplained_ranks.push_back(ranks[i]);
   }
 }
 
 void Reporter::add_call(const RecordedCall& call, StallVerdict& verdict) const {
-  const auto calling = snapshot_.callers(call);
-  std::vector<int> others = snapshot_.missing(call);
-  for (const int rank : stopped_ranks_of(calling)) others.push_back(rank);
-  std::ranges::sort(others);
-  verdict.lines.push_back("stalled: " + describe(call) + " waits for " + ranks_text(others));
+  const auto callers = snapshot_.callers(call);
+  std::vector<int> awaited_ranks = snapshot_.missing_ranks(call);
+  for (const int rank : stopped_ranks_of(callers)) awaited_ranks.push_back(rank);
+  std::ranges::sort(awaited_ranks);
+  verdict.lines.push_back("stalled: " + describe(call) + " waits for " + ranks_text(awaited_ranks));
   std::vector<std::pair<int, TimePoint>> waits;
-  for (const int rank : calling)
-    waits.emplace_back(rank, snapshot_.same_call(rank, call)->submitted);
+  for (const int rank : callers)
+    waits.emplace_back(rank, snapshot_.matching_call(rank, call)->submitted);
   verdict.lines.push_back(waiting_times_text(waits));
-  add_ranks(others, &call, "has not called it; ", verdict);
+  add_ranks(awaited_ranks, &call, "has not called it; ", verdict);
 }
 
 // Adds the lines of a cycle. All ranks of the cycle count as unexplained, because their stacks show
 // which lines of the program do not match.
 void Reporter::add_cycle(const std::vector<int>& cycle, StallVerdict& verdict) const {
-  std::vector<int> sorted = cycle;
-  std::ranges::sort(sorted);
-  verdict.lines.push_back("stalled: " + ranks_text(sorted) + " wait for each other:");
+  std::vector<int> sorted_ranks = cycle;
+  std::ranges::sort(sorted_ranks);
+  verdict.lines.push_back("stalled: " + ranks_text(sorted_ranks) + " wait for each other:");
   for (std::size_t i = 0; i < cycle.size() && i < kRanksShownMax; ++i) {
     const RecordedCall& call = *snapshot_.blocking_call(cycle[i]);
-    verdict.lines.push_back(format_text("  {} has been waiting for {} in {} for {}", name(cycle[i]),
-                                        describe(waited(call.submitted)), describe(call),
-                                        ranks_text(snapshot_.missing(call))));
+    verdict.lines.push_back(format_text("  {} has been waiting for {} in {} for {}",
+                                        rank_text(cycle[i]), describe(waited_time(call.submitted)),
+                                        describe(call), ranks_text(snapshot_.missing_ranks(call))));
     verdict.unexplained_ranks.push_back(cycle[i]);
   }
   if (cycle.size() > kRanksShownMax)
@@ -239,25 +243,25 @@ void Reporter::add_cycle(const std::vector<int>& cycle, StallVerdict& verdict) c
 
 std::optional<StallVerdict> Reporter::init_verdict() const {
   std::vector<std::pair<int, TimePoint>> waits;
-  std::vector<int> others;
+  std::vector<int> awaited_ranks;
   for (int rank = 0; rank < snapshot_.count(); ++rank) {
-    const bool waiting = snapshot_.is_alive(rank) &&
-                         snapshot_.worker(rank).report.member_state == MemberState::kForming;
-    if (waiting) waits.emplace_back(rank, snapshot_.worker(rank).report.since);
-    if (!waiting || snapshot_.worker(rank).stopped_by != 0) others.push_back(rank);
+    const bool is_waiting = snapshot_.is_alive(rank) &&
+                            snapshot_.worker(rank).report.member_state == MemberState::kForming;
+    if (is_waiting) waits.emplace_back(rank, snapshot_.worker(rank).report.since);
+    if (!is_waiting || snapshot_.worker(rank).stop_signal != 0) awaited_ranks.push_back(rank);
   }
-  if (waits.empty() || others.empty()) return std::nullopt;
-  const auto first = std::ranges::min_element(
+  if (waits.empty() || awaited_ranks.empty()) return std::nullopt;
+  const auto longest_wait = std::ranges::min_element(
       waits, {}, [](const std::pair<int, TimePoint>& wait) { return wait.second; });
-  if (!exceeds_limit(first->second)) return std::nullopt;
-  StallVerdict verdict{.rank = first->first,
+  if (!exceeds_limit(longest_wait->second)) return std::nullopt;
+  StallVerdict verdict{.rank = longest_wait->first,
                        .title = "init()",
-                       .since = since(first->second),
+                       .since = wait_begin(longest_wait->second),
                        .lines = {},
                        .unexplained_ranks = {}};
-  verdict.lines.push_back("stalled: init() waits for " + ranks_text(others));
+  verdict.lines.push_back("stalled: init() waits for " + ranks_text(awaited_ranks));
   verdict.lines.push_back(waiting_times_text(waits));
-  add_ranks(others, nullptr, "is in the job and has not called init() again; ", verdict);
+  add_ranks(awaited_ranks, nullptr, "is in the job and has not called init() again; ", verdict);
   return verdict;
 }
 
@@ -273,10 +277,10 @@ std::optional<StallVerdict> Reporter::call_verdict() const {
                          .handle = call.handle,
                          .state = call.state,
                          .title = title_of(call),
-                         .since = since(call.submitted),
+                         .since = wait_begin(call.submitted),
                          .lines = {},
                          .unexplained_ranks = {}};
-    const auto cycle = snapshot_.cycle(wait.rank);
+    const auto cycle = snapshot_.find_cycle(wait.rank);
     if (cycle.empty())
       add_call(call, verdict);
     else

@@ -44,17 +44,17 @@ class StallVerdictTest : public ::testing::Test {
   FlightReport& report(int rank) { return worker(rank).report; }
   RecordedCall& add_call(int rank, CallState state, const std::string& name, double submitted,
                          double changed) {
-    RecordedCall made;
-    made.handle = ++last_handle_;
-    made.operation = Operation::kAllreduce;
-    made.dtype = DType::kFloat32;
-    made.elements = 10;
-    made.name = name;
-    made.name_hash = std::hash<std::string>()(name);
-    made.state = state;
-    made.submitted = ago(submitted);
-    made.changed = ago(changed);
-    report(rank).calls.push_back(made);
+    RecordedCall call;
+    call.handle = ++last_handle_;
+    call.operation = Operation::kAllreduce;
+    call.dtype = DType::kFloat32;
+    call.elements = 10;
+    call.name = name;
+    call.name_hash = std::hash<std::string>()(name);
+    call.state = state;
+    call.submitted = ago(submitted);
+    call.changed = ago(changed);
+    report(rank).calls.push_back(call);
     return report(rank).calls.back();
   }
   // Adds a call in which the rank's program waits.
@@ -119,7 +119,7 @@ TEST_F(StallVerdictTest, DescribesWhatMissingRanksDo) {
     workers_.push_back({.host = "b", .pid = 710 + rank, .report = {}, .end = ""});
   worker(1).end = "exited with code 0";
   report(1).counts.calls = 1204;
-  worker(2).stopped_by = SIGSTOP;
+  worker(2).stop_signal = SIGSTOP;
   report(4).member_state = MemberState::kForming;
   report(5).member_state = MemberState::kLeft;
   report(5).reason = "it called shutdown()\a";
@@ -274,7 +274,7 @@ TEST_F(StallVerdictTest, OnlyMembersOfTheGroupAreMissing) {
 TEST_F(StallVerdictTest, AStoppedRankStallsEvenARunningCall) {
   for (const int rank : {0, 1, 2}) add_call(rank, CallState::kRunning, "big", 30, 29);
   EXPECT_THAT(lines(), IsEmpty());  // a long transfer is not a stall
-  worker(1).stopped_by = SIGTSTP;
+  worker(1).stop_signal = SIGTSTP;
   EXPECT_THAT(lines(),
               ElementsAre("stalled: allreduce `big` (float32, 10 elements) waits for rank 1",
                           "  ranks 0, 2 have been waiting in it for 30.0 s",
@@ -348,9 +348,9 @@ TEST_F(StallVerdictTest, InitWaitsForAStoppedRank) {
     report(rank).since = ago(20);
   }
   EXPECT_THAT(lines(), IsEmpty());
-  worker(2).stopped_by = SIGSTOP;
+  worker(2).stop_signal = SIGSTOP;
   EXPECT_THAT(lines()[0], "stalled: init() waits for rank 2");
-  for (const int rank : {0, 1}) worker(rank).stopped_by = SIGSTOP;
+  for (const int rank : {0, 1}) worker(rank).stop_signal = SIGSTOP;
   EXPECT_THAT(lines()[0], "stalled: init() waits for ranks 0-2");
   EXPECT_THAT(lines()[1], "  no other rank is in it");
 }

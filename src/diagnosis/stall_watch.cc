@@ -9,11 +9,11 @@
 
 namespace farandole {
 
-void StallWatch::warn_after(std::int64_t seconds) {
-  const std::int64_t largest = knob_named("FARANDOLE_STALL_WARNING").max;
-  const Duration chosen = std::chrono::seconds(std::clamp<std::int64_t>(seconds, 0, largest));
-  if (chosen == warn_after_) return;
-  warn_after_ = chosen;
+void StallWatch::set_warn_after(std::int64_t seconds) {
+  const std::int64_t seconds_max = knob_named("FARANDOLE_STALL_WARNING").max;
+  const Duration new_time = std::chrono::seconds(std::clamp<std::int64_t>(seconds, 0, seconds_max));
+  if (new_time == warn_after_) return;
+  warn_after_ = new_time;
   last_warning_.reset();
 }
 
@@ -29,7 +29,7 @@ StallWatch::StallOutcome StallWatch::outcome_of(const StallVerdict& verdict,
   if (report.member_state != MemberState::kMember) return StallOutcome::kOver;
   const auto call = std::ranges::find(report.calls, verdict.handle, &RecordedCall::handle);
   if (call == report.calls.end())
-    return StallOutcome::kWentOn;  // the recorder has used its line for a later call
+    return StallOutcome::kWentOn;  // a later call uses its line in the flight record
   if (call->state == CallState::kFailed) return StallOutcome::kOver;
   return call->state == verdict.state ? StallOutcome::kStillWaits : StallOutcome::kWentOn;
 }
@@ -37,13 +37,14 @@ StallWatch::StallOutcome StallWatch::outcome_of(const StallVerdict& verdict,
 StallWatch::Report StallWatch::tick(const std::vector<WatchedWorker>& workers, TimePoint now) {
   Report report;
   if (last_warning_) {
-    const StallVerdict& last = last_warning_->verdict;
-    const auto rank = static_cast<std::size_t>(last.rank);
-    // The group of an elastic job may have become smaller since then.
+    const StallVerdict& last_verdict = last_warning_->verdict;
+    const auto rank = static_cast<std::size_t>(last_verdict.rank);
+    // The group of an elastic job may have become smaller since the last warning.
     const StallOutcome outcome =
-        rank < workers.size() ? outcome_of(last, workers[rank]) : StallOutcome::kOver;
+        rank < workers.size() ? outcome_of(last_verdict, workers[rank]) : StallOutcome::kOver;
     if (outcome == StallOutcome::kWentOn)
-      report.lines.push_back(last.title + " went on after " + describe(now - last.since));
+      report.lines.push_back(last_verdict.title + " went on after " +
+                             describe(now - last_verdict.since));
     if (outcome != StallOutcome::kStillWaits) last_warning_.reset();
   }
   auto verdict = stall_verdict(JobSnapshot(workers, now), {warn_after_, counts_from_});

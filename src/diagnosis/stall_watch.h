@@ -25,7 +25,7 @@ class StallWatch {
 
   // Sets the time after which a waiting call is reported. If the time changes, stalls that were
   // already reported are reported again.
-  void warn_after(std::int64_t seconds);
+  void set_warn_after(std::int64_t seconds);
   bool is_on() const { return warn_after_ > Duration::zero(); }
   // The time between two calls of tick(), if the watch is on.
   Duration interval() const { return warn_after_ / 4; }

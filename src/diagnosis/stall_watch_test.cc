@@ -68,9 +68,9 @@ TEST_F(StallWatchTest, AStallIsRecognizedIfAnotherRankSeemsToHaveWaitedLonger) {
 TEST_F(StallWatchTest, ALimitOfZeroMeansNoWarnings) {
   EXPECT_FALSE(StallWatch(seconds(0)).is_on());
   EXPECT_TRUE(watch_.is_on());
-  watch_.warn_after(0);
+  watch_.set_warn_after(0);
   EXPECT_FALSE(watch_.is_on());
-  watch_.warn_after(4);
+  watch_.set_warn_after(4);
   EXPECT_TRUE(watch_.is_on());
   EXPECT_EQ(watch_.interval(), seconds(1));
 }
@@ -78,11 +78,11 @@ TEST_F(StallWatchTest, ALimitOfZeroMeansNoWarnings) {
 TEST_F(StallWatchTest, AStallIsReportedAgainIfTheLimitChanges) {
   EXPECT_THAT(tick_after(10).lines, Not(IsEmpty()));
   EXPECT_THAT(tick_after(1).lines, IsEmpty());
-  watch_.warn_after(10);  // no change
+  watch_.set_warn_after(10);  // no change
   EXPECT_THAT(tick_after(1).lines, IsEmpty());
-  watch_.warn_after(2);
+  watch_.set_warn_after(2);
   EXPECT_THAT(tick_after(1).lines, Not(IsEmpty()));
-  watch_.warn_after(std::numeric_limits<std::int64_t>::max());  // limited to the knob's maximum
+  watch_.set_warn_after(std::numeric_limits<std::int64_t>::max());  // limited to the knob's maximum
   EXPECT_EQ(watch_.interval(), std::chrono::hours(42));
 }
 

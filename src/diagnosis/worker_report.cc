@@ -36,7 +36,7 @@ void visit_fields(auto& visit, auto& worker)
 {
   auto& report = worker.report;
   visit.text(worker.host, kHostBytesMax), visit.number(worker.pid);
-  visit.text(worker.end, kTextBytesMax), visit.number(worker.stopped_by);
+  visit.text(worker.end, kTextBytesMax), visit.number(worker.stop_signal);
   visit.text(worker.cores, kTextBytesMax);
   visit.choice(report.member_state, static_cast<std::size_t>(MemberState::kLeft) + 1);
   visit.choice(report.cause, static_cast<std::size_t>(LeaveCause::kGroupLost) + 1);
@@ -65,9 +65,9 @@ class FieldWriter {
   }
   void time(TimePoint time) {
     const auto age = std::chrono::duration_cast<std::chrono::milliseconds>(now_ - time).count();
-    const bool known = time != TimePoint();
-    writer_.put(known ? static_cast<std::uint32_t>(std::clamp<std::int64_t>(age, 0, kNever - 1))
-                      : kNever);
+    const bool is_known = time != TimePoint();
+    writer_.put(is_known ? static_cast<std::uint32_t>(std::clamp<std::int64_t>(age, 0, kNever - 1))
+                         : kNever);
   }
   void duration(Duration time) { writer_.put(static_cast<std::int64_t>(time.count())); }
   void optional_number(const std::optional<int>& value) {
@@ -115,9 +115,9 @@ class FieldReader {
     time = Duration(count);
   }
   void optional_number(std::optional<int>& value) {
-    const bool known = reader_.get<std::uint8_t>() != 0;
+    const bool is_known = reader_.get<std::uint8_t>() != 0;
     const int number = reader_.get<int>();
-    value = known ? std::optional(number) : std::nullopt;
+    value = is_known ? std::optional(number) : std::nullopt;
   }
   void optional_time(std::optional<TimePoint>& value) {
     TimePoint read;
@@ -141,18 +141,19 @@ class FieldReader {
 
 // Keeps all calls in flight, and the last finished calls.
 std::vector<RecordedCall> important_calls(const std::vector<RecordedCall>& calls) {
-  std::vector<const RecordedCall*> finished;
+  std::vector<const RecordedCall*> finished_calls;
   for (const RecordedCall& call : calls)
-    if (!call.in_flight()) finished.push_back(&call);
-  const std::size_t kept = std::min(finished.size(), kFinishedCallsMax);
-  std::ranges::partial_sort(finished, finished.begin() + static_cast<std::ptrdiff_t>(kept),
+    if (!call.in_flight()) finished_calls.push_back(&call);
+  const std::size_t kept_count = std::min(finished_calls.size(), kFinishedCallsMax);
+  std::ranges::partial_sort(finished_calls,
+                            finished_calls.begin() + static_cast<std::ptrdiff_t>(kept_count),
                             std::ranges::greater(), &RecordedCall::changed);
-  finished.resize(kept);
-  std::vector<RecordedCall> important;
+  finished_calls.resize(kept_count);
+  std::vector<RecordedCall> kept_calls;
   for (const RecordedCall& call : calls)
-    if (call.in_flight() || std::ranges::find(finished, &call) != finished.end())
-      important.push_back(call);
-  return important;
+    if (call.in_flight() || std::ranges::find(finished_calls, &call) != finished_calls.end())
+      kept_calls.push_back(call);
+  return kept_calls;
 }
 
 }  // namespace

@@ -34,7 +34,7 @@ RecordedCall call_of(Handle handle, CallState state) {
 
 WatchedWorker sample_worker() {
   WatchedWorker worker{.host = "hen", .pid = 4711, .report = {}, .end = "exited with code 3"};
-  worker.stopped_by = SIGSTOP;
+  worker.stop_signal = SIGSTOP;
   worker.cores = "0-3,8";
   FlightReport& report = worker.report;
   report.member_state = MemberState::kMember;
@@ -60,7 +60,7 @@ TEST(WorkerReport, TimesAreConvertedToTheClockOfTheReader) {
   EXPECT_EQ(worker.host, "hen");
   EXPECT_EQ(worker.pid, 4711);
   EXPECT_EQ(worker.end, "exited with code 3");
-  EXPECT_EQ(worker.stopped_by, SIGSTOP);
+  EXPECT_EQ(worker.stop_signal, SIGSTOP);
   EXPECT_EQ(worker.cores, "0-3,8");
   const FlightReport& report = worker.report;
   EXPECT_EQ(report.member_state, MemberState::kMember);
@@ -104,15 +104,15 @@ TEST(WorkerReport, HasAllCallsInFlightAndTheLastFinishedOnes) {
     worker.report.calls.push_back(
         call_of(handle, handle % 2 == 0 ? CallState::kDone : CallState::kRunning));
   const WatchedWorker received = round_trip(worker);
-  std::vector<Handle> finished;
+  std::vector<Handle> finished_handles;
   std::size_t in_flight = 0;
   for (const RecordedCall& call : received.report.calls)
     if (call.in_flight())
       ++in_flight;
     else
-      finished.push_back(call.handle);
+      finished_handles.push_back(call.handle);
   EXPECT_EQ(in_flight, 50);
-  EXPECT_THAT(finished, ::testing::ElementsAre(86, 88, 90, 92, 94, 96, 98, 100));
+  EXPECT_THAT(finished_handles, ::testing::ElementsAre(86, 88, 90, 92, 94, 96, 98, 100));
 }
 
 TEST(WorkerReport, TheLongestReportIsWithinTheLimit) {
@@ -137,21 +137,21 @@ TEST(WorkerReport, InvalidBytesAreDecodedSafely) {
   const Bytes bytes = encode_worker(sample_worker(), kTimeThere);
   for (std::size_t count = 0; count < bytes.size(); ++count)
     EXPECT_FALSE(decode_worker(std::span(bytes).first(count), kTimeHere).has_value());
-  Bytes longer = bytes;
-  longer.push_back(std::byte{0});
-  EXPECT_FALSE(decode_worker(longer, kTimeHere).has_value());
+  Bytes longer_bytes = bytes;
+  longer_bytes.push_back(std::byte{0});
+  EXPECT_FALSE(decode_worker(longer_bytes, kTimeHere).has_value());
   std::mt19937 random(1);
-  int accepted = 0;
+  int accepted_count = 0;
   for (int i = 0; i < 20'000; ++i) {
-    Bytes changed = bytes;
-    changed[random() % changed.size()] = static_cast<std::byte>(random());
-    if (const auto worker = decode_worker(changed, kTimeHere)) {
-      ++accepted;
+    Bytes changed_bytes = bytes;
+    changed_bytes[random() % changed_bytes.size()] = static_cast<std::byte>(random());
+    if (const auto worker = decode_worker(changed_bytes, kTimeHere)) {
+      ++accepted_count;
       for (const RecordedCall& call : worker->report.calls)
         EXPECT_LT(static_cast<std::size_t>(call.operation), kOperationRows.size());
     }
   }
-  EXPECT_GT(accepted, 0);
+  EXPECT_GT(accepted_count, 0);
 }
 
 }  // namespace

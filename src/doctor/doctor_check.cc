@@ -76,11 +76,12 @@ std::vector<Finding> decode(std::string_view bytes) {
   const int null_device = ::open("/dev/null", O_RDWR);
   for (const int number : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) ::dup2(null_device, number);
   const std::string bytes = encode(check.run());
-  std::size_t done = 0;
-  while (done < bytes.size()) {
-    const ssize_t count = ::write(reporter.get(), bytes.data() + done, bytes.size() - done);
+  std::size_t bytes_written = 0;
+  while (bytes_written < bytes.size()) {
+    const ssize_t count =
+        ::write(reporter.get(), bytes.data() + bytes_written, bytes.size() - bytes_written);
     if (count < 0) ::_exit(1);
-    done += static_cast<std::size_t>(count);
+    bytes_written += static_cast<std::size_t>(count);
   }
   ::_exit(0);
 }
@@ -90,10 +91,11 @@ std::optional<std::string> read_all(const Descriptor& source) {
   const auto deadline = SteadyClock::now() + kTimeLimit;
   std::string bytes;
   for (;;) {
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - SteadyClock::now());
+    const auto time_left =
+        std::chrono::ceil<std::chrono::milliseconds>(deadline - SteadyClock::now());
     pollfd entry{source.get(), POLLIN, 0};
-    if (left.count() <= 0) return std::nullopt;
-    if (::poll(&entry, 1, static_cast<int>(left.count())) <= 0) continue;
+    if (time_left.count() <= 0) return std::nullopt;
+    if (::poll(&entry, 1, static_cast<int>(time_left.count())) <= 0) continue;
     std::array<char, 4096> buffer{};
     const ssize_t count = ::read(source.get(), buffer.data(), buffer.size());
     if (count <= 0) return bytes;
@@ -117,7 +119,7 @@ std::vector<Finding> same_finding_for_all(const Check& check, const std::string&
   return std::vector<Finding>(check.names.size(), Finding{Health::kDoesNotWork, found, advice});
 }
 
-std::vector<Finding> cannot_try(const Check& check, const char* call) {
+std::vector<Finding> findings_if_untried(const Check& check, const char* call) {
   return same_finding_for_all(check,
                               format_text("cannot be tried: {}: {}", call, ::strerror(errno)),
                               "look at `ulimit -u` and `ulimit -n`");
@@ -131,11 +133,11 @@ Check single_check(std::string name, bool essential, Finding (*run)()) {
 
 std::vector<Finding> findings_of(const Check& check) {
   std::array<int, 2> ends{};
-  if (::pipe2(ends.data(), O_CLOEXEC) != 0) return cannot_try(check, "pipe2");
+  if (::pipe2(ends.data(), O_CLOEXEC) != 0) return findings_if_untried(check, "pipe2");
   const Descriptor ours(ends[0]);
   Descriptor theirs(ends[1]);
   const pid_t child = ::fork();
-  if (child < 0) return cannot_try(check, "fork");
+  if (child < 0) return findings_if_untried(check, "fork");
   if (child == 0) run_and_report(check, theirs);
   theirs.reset();
   const auto bytes = read_all(ours);

@@ -12,7 +12,7 @@ enum class Health : std::uint8_t { kWorks, kLimited, kDoesNotWork, kNotInstalled
 
 struct Finding {
   Health health = Health::kWorks;
-  std::string found;
+  std::string found;      // what the check has found, for people
   std::string advice;     // what the user can do; may be empty
   std::string version{};  // the version of what was found; empty if it has none
 };

@@ -30,12 +30,12 @@ using VersionCall = int (*)(int*);
 
 // Asks a library for its version through a function `int call(int*)`, which returns 0 on success.
 Finding finding_on_library(const char* library, const char* call, std::string (*text)(int)) {
-  void* loaded = ::dlopen(library, RTLD_LAZY | RTLD_LOCAL);
-  if (loaded == nullptr)
+  void* handle = ::dlopen(library, RTLD_LAZY | RTLD_LOCAL);
+  if (handle == nullptr)
     return {Health::kNotInstalled, format_text("{}; {}", ::dlerror(), kGpuTensorNote), ""};
-  const auto version = reinterpret_cast<VersionCall>(::dlsym(loaded, call));
+  const auto version_function = reinterpret_cast<VersionCall>(::dlsym(handle, call));
   int number = 0;
-  if (version == nullptr || version(&number) != 0)
+  if (version_function == nullptr || version_function(&number) != 0)
     return {Health::kDoesNotWork,
             format_text("{} loads, but {} fails; {}", library, call, kGpuTensorNote), ""};
   return {Health::kWorks, format_text("{}: version {}; {}", library, text(number), kGpuTensorNote),
@@ -43,14 +43,14 @@ Finding finding_on_library(const char* library, const char* call, std::string (*
 }
 
 // The number 12040 is CUDA 12.4.
-Finding cuda() {
+Finding check_cuda() {
   return finding_on_library("libcuda.so.1", "cuDriverGetVersion", [](int number) {
     return format_text("{}.{}", number / 1000, number % 1000 / 10);
   });
 }
 
 // The number 22005 is NCCL 2.20.5.
-Finding nccl() {
+Finding check_nccl() {
   return finding_on_library("libnccl.so.2", "ncclGetVersion", [](int number) {
     return format_text("{}.{}.{}", number / 10000, number % 10000 / 100, number % 100);
   });
@@ -70,7 +70,7 @@ std::string content_of(const Descriptor& file) {
   return text;
 }
 
-EndedProgram cannot_start(const char* call) {
+EndedProgram program_not_started(const char* call) {
   return {126 << 8, "", format_text("{}: {}", call, ::strerror(errno))};
 }
 
@@ -79,7 +79,7 @@ EndedProgram cannot_start(const char* call) {
 EndedProgram run_program(const std::vector<const char*>& words) {
   const Descriptor output(::memfd_create("output", MFD_CLOEXEC));
   const Descriptor errors(::memfd_create("errors", MFD_CLOEXEC));
-  if (!output.valid() || !errors.valid()) return cannot_start("memfd_create");
+  if (!output.valid() || !errors.valid()) return program_not_started("memfd_create");
   std::vector<char*> arguments;
   for (const char* word : words) arguments.push_back(const_cast<char*>(word));
   arguments.push_back(nullptr);
@@ -92,7 +92,8 @@ EndedProgram run_program(const std::vector<const char*>& words) {
     ::_exit(127);
   }
   EndedProgram program;
-  if (child < 0 || ::waitpid(child, &program.status, 0) != child) return cannot_start("fork");
+  if (child < 0 || ::waitpid(child, &program.status, 0) != child)
+    return program_not_started("fork");
   program.output = content_of(output);
   program.errors = content_of(errors);
   return program;
@@ -208,7 +209,7 @@ Finding finding_on_framework(const Json& answer, const FrameworkRow& row) {
   return {Health::kLimited, version + ": this Python has no package farandole", "", version};
 }
 
-std::vector<Finding> python() {
+std::vector<Finding> check_python() {
   std::vector<Finding> findings(kFrameworks.size() + 2,
                                 Finding{Health::kNotInstalled, "python3 was not found", ""});
   const PythonChoice choice = choose_python("python3");
@@ -223,8 +224,8 @@ std::vector<Finding> python() {
     return findings;
   }
   if (program.status != 0 || !answer.is_object()) {
-    const Finding broken{Health::kDoesNotWork, "python3: " + failure_text(program), ""};
-    std::fill(findings.begin(), findings.end(), broken);
+    const Finding failure{Health::kDoesNotWork, "python3: " + failure_text(program), ""};
+    std::fill(findings.begin(), findings.end(), failure);
     return findings;
   }
   findings[0] = finding_on_python(answer, choice);
@@ -235,7 +236,7 @@ std::vector<Finding> python() {
 }
 
 // Checks the py-spy that the launcher would run.
-Finding py_spy() {
+Finding check_py_spy() {
   const std::string path = find_py_spy();
   if (path.empty())
     return {Health::kNotInstalled, "py-spy is neither in PATH nor in the folder of this command",
@@ -248,14 +249,14 @@ Finding py_spy() {
 }  // namespace
 
 Check python_check() {
-  Check check{{"python3", "farandole for Python"}, false, python};
+  Check check{{"python3", "farandole for Python"}, false, check_python};
   for (const FrameworkRow& row : kFrameworks) check.names.emplace_back(row.name);
   return check;
 }
 
 std::vector<Check> framework_checks() {
-  return {python_check(), single_check("py-spy", false, py_spy),
-          single_check("CUDA driver", false, cuda), single_check("NCCL", false, nccl)};
+  return {python_check(), single_check("py-spy", false, check_py_spy),
+          single_check("CUDA driver", false, check_cuda), single_check("NCCL", false, check_nccl)};
 }
 
 }  // namespace farandole

@@ -9,8 +9,8 @@ namespace farandole {
 
 std::vector<Check> framework_checks();
 
-// Returns the first of these checks. It finds Python, our package and the frameworks, each with its
-// version.
+// Returns the first check of framework_checks(). It finds Python, our package and the frameworks,
+// each with its version.
 Check python_check();
 
 }  // namespace farandole

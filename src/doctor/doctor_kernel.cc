@@ -36,7 +36,7 @@ constexpr const char* kKernelAdvice =
     "Linux 5.3 or newer is needed; in a container, its seccomp profile must allow the call";
 
 // Returns the finding for a system call that has failed with errno.
-Finding failed_call(const char* call) {
+Finding finding_on_failed_call(const char* call) {
   const char* advice = kKernelAdvice;
   if (errno == EMFILE || errno == ENFILE) advice = "look at `ulimit -n`";
   if (errno == ENOMEM) advice = "look at `ulimit -v` and at the memory that is free";
@@ -44,9 +44,9 @@ Finding failed_call(const char* call) {
   return {Health::kDoesNotWork, format_text("{}: {}", call, std::strerror(errno)), advice};
 }
 
-Finding kernel() {
+Finding check_kernel() {
   utsname name{};
-  if (::uname(&name) != 0) return failed_call("uname");
+  if (::uname(&name) != 0) return finding_on_failed_call("uname");
   return {Health::kWorks, format_text("{} {} on {}", name.sysname, name.release, name.machine), ""};
 }
 
@@ -59,9 +59,9 @@ pid_t start_child(Role role) {
   ::_exit(role());
 }
 
-Finding process_handles() {
+Finding check_process_handles() {
   const pid_t child = start_child([] { return ::pause(); });
-  if (child < 0) return failed_call("fork");
+  if (child < 0) return finding_on_failed_call("fork");
   const Descriptor process(static_cast<int>(::syscall(SYS_pidfd_open, child, 0)));
   const int failure = errno;
   ::kill(child, SIGKILL);
@@ -69,18 +69,20 @@ Finding process_handles() {
   const bool end_was_reported = process.valid() && ::poll(&entry, 1, -1) == 1;
   ::waitpid(child, nullptr, 0);
   errno = failure;
-  if (!process.valid()) return failed_call("pidfd_open");
+  if (!process.valid()) return finding_on_failed_call("pidfd_open");
   if (!end_was_reported)
     return {Health::kDoesNotWork, "pidfd_open: the end of a process is not reported",
             kKernelAdvice};
   return {Health::kWorks, "pidfd_open: the end of a process is reported at once", ""};
 }
 
-Finding process_tree() {
-  if (::prctl(PR_SET_CHILD_SUBREAPER, 1) != 0) return failed_call("PR_SET_CHILD_SUBREAPER");
+Finding check_process_tree() {
+  if (::prctl(PR_SET_CHILD_SUBREAPER, 1) != 0)
+    return finding_on_failed_call("PR_SET_CHILD_SUBREAPER");
   const pid_t child = start_child([] { return ::fork() < 0 ? 1 : 0; });
   int status = 0;
-  if (child < 0 || ::waitpid(child, &status, 0) != child || status != 0) return failed_call("fork");
+  if (child < 0 || ::waitpid(child, &status, 0) != child || status != 0)
+    return finding_on_failed_call("fork");
   if (::waitpid(-1, nullptr, 0) < 0)
     return {Health::kDoesNotWork,
             "PR_SET_CHILD_SUBREAPER: orphans do not become children of the launcher",
@@ -88,20 +90,21 @@ Finding process_tree() {
   return {Health::kWorks, "PR_SET_CHILD_SUBREAPER: orphans become children of the launcher", ""};
 }
 
-Finding events() {
+Finding check_events() {
   sigset_t set;
   sigemptyset(&set);
   sigaddset(&set, SIGUSR1);
   ::sigprocmask(SIG_BLOCK, &set, nullptr);
   const Descriptor signals(::signalfd(-1, &set, SFD_CLOEXEC));
-  if (!signals.valid()) return failed_call("signalfd");
+  if (!signals.valid()) return finding_on_failed_call("signalfd");
   const Descriptor poller(::epoll_create1(EPOLL_CLOEXEC));
   epoll_event interest{};
   interest.events = EPOLLIN;
   if (!poller.valid() || ::epoll_ctl(poller.get(), EPOLL_CTL_ADD, signals.get(), &interest) != 0)
-    return failed_call("epoll");
+    return finding_on_failed_call("epoll");
   ::raise(SIGUSR1);
-  if (::epoll_wait(poller.get(), &interest, 1, -1) != 1) return failed_call("epoll_wait");
+  if (::epoll_wait(poller.get(), &interest, 1, -1) != 1)
+    return finding_on_failed_call("epoll_wait");
   return {Health::kWorks, "signalfd and epoll: a signal arrives", ""};
 }
 
@@ -118,10 +121,10 @@ void* map_page(const Descriptor& memory) {
   return ::mmap(nullptr, kPageBytes, PROT_READ | PROT_WRITE, MAP_SHARED, memory.get(), 0);
 }
 
-Finding shared_memory() {
+Finding check_shared_memory() {
   const Descriptor memory = sealed_memory();
-  if (!memory.valid()) return failed_call("memfd_create with seals");
-  if (map_page(memory) == MAP_FAILED) return failed_call("mmap");
+  if (!memory.valid()) return finding_on_failed_call("memfd_create with seals");
+  if (map_page(memory) == MAP_FAILED) return finding_on_failed_call("mmap");
   if (::ftruncate(memory.get(), 0) == 0)
     return {Health::kDoesNotWork, "memfd_create: sealed memory can still shrink", kKernelAdvice};
   return {Health::kWorks, "memfd_create: sealed memory cannot shrink", ""};
@@ -147,10 +150,10 @@ void set_and_wake(Word& word, std::uint32_t value) {
   ::syscall(SYS_futex, &word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
 }
 
-Finding wake_ups() {
+Finding check_wake_ups() {
   const Descriptor memory = sealed_memory();
   void* mapped = memory.valid() ? map_page(memory) : MAP_FAILED;
-  if (mapped == MAP_FAILED) return failed_call("memfd_create and mmap");
+  if (mapped == MAP_FAILED) return finding_on_failed_call("memfd_create and mmap");
   auto* request = new (mapped) Word(0);
   auto* reply = new (static_cast<std::byte*>(mapped) + sizeof(Word)) Word(0);
   const pid_t child = start_child([&] {
@@ -158,9 +161,9 @@ Finding wake_ups() {
     set_and_wake(*reply, 1);
     return 0;
   });
-  if (child < 0) return failed_call("fork");
+  if (child < 0) return finding_on_failed_call("fork");
   set_and_wake(*request, 1);
-  if (!wait_until(*reply, 1)) return failed_call("futex between two processes");
+  if (!wait_until(*reply, 1)) return finding_on_failed_call("futex between two processes");
   ::waitpid(child, nullptr, 0);
   return {Health::kWorks, "futex: two processes wake each other", ""};
 }
@@ -210,23 +213,23 @@ Received receive_descriptor(int socket) {
   return received;
 }
 
-Finding descriptor_passing() {
+Finding check_descriptor_passing() {
   std::array<int, 2> ends{};
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()) != 0)
-    return failed_call("socketpair");
+    return finding_on_failed_call("socketpair");
   const Descriptor ours(ends[0]);
   const Descriptor theirs(ends[1]);
   const int enabled = 1;
   if (::setsockopt(ours.get(), SOL_SOCKET, SO_PASSCRED, &enabled, sizeof(enabled)) != 0)
-    return failed_call("SO_PASSCRED");
+    return finding_on_failed_call("SO_PASSCRED");
   const Descriptor memory = sealed_memory();
   const pid_t child = start_child([&] { return send_descriptor(theirs.get(), memory.get()); });
-  if (child < 0) return failed_call("fork");
+  if (child < 0) return finding_on_failed_call("fork");
   int status = 0;
   ::waitpid(child, &status, 0);
-  if (status != 0) return failed_call("sendmsg with SCM_RIGHTS");
+  if (status != 0) return finding_on_failed_call("sendmsg with SCM_RIGHTS");
   const Received received = receive_descriptor(ours.get());
-  if (!received.descriptor.valid()) return failed_call("recvmsg with SCM_RIGHTS");
+  if (!received.descriptor.valid()) return finding_on_failed_call("recvmsg with SCM_RIGHTS");
   if (received.sender.pid != child || received.sender.uid != ::getuid())
     return {Health::kDoesNotWork,
             "SCM_CREDENTIALS: the kernel does not say which process sent a message", kKernelAdvice};
@@ -235,7 +238,7 @@ Finding descriptor_passing() {
           ""};
 }
 
-Finding worker_terminals() {
+Finding check_worker_terminals() {
   const Descriptor terminal(::posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC));
   std::array<char, 64> name{};
   if (terminal.valid() && ::grantpt(terminal.get()) == 0 && ::unlockpt(terminal.get()) == 0 &&
@@ -255,9 +258,9 @@ std::string why_not_readable() {
          "--cap-add=SYS_PTRACE";
 }
 
-Finding memory_of_others() {
+Finding check_memory_of_others() {
   std::array<int, 2> ends{};
-  if (::pipe2(ends.data(), O_CLOEXEC) != 0) return failed_call("pipe2");
+  if (::pipe2(ends.data(), O_CLOEXEC) != 0) return finding_on_failed_call("pipe2");
   const Descriptor ours(ends[0]);
   const Descriptor theirs(ends[1]);
   volatile int value = 1;
@@ -265,17 +268,18 @@ Finding memory_of_others() {
     value = 2;
     return ::write(theirs.get(), "!", 1) == 1 ? ::pause() : 1;
   });
-  if (child < 0) return failed_call("fork");
+  if (child < 0) return finding_on_failed_call("fork");
   char byte = 0;
-  const bool ready = ::read(ours.get(), &byte, 1) == 1;
+  const bool child_has_written = ::read(ours.get(), &byte, 1) == 1;
   int copy = 0;
   const iovec to{&copy, sizeof(copy)};
   const iovec from{const_cast<int*>(&value), sizeof(copy)};
-  const bool copied = ready && ::process_vm_readv(child, &to, 1, &from, 1, 0) == sizeof(copy);
-  const std::string why = copied ? "" : std::strerror(errno);
+  const bool was_copied =
+      child_has_written && ::process_vm_readv(child, &to, 1, &from, 1, 0) == sizeof(copy);
+  const std::string why = was_copied ? "" : std::strerror(errno);
   ::kill(child, SIGKILL);
   ::waitpid(child, nullptr, 0);
-  if (copied && copy == 2)
+  if (was_copied && copy == 2)
     return {Health::kWorks, "process_vm_readv: a child's memory can be read; not used yet", ""};
   return {Health::kDoesNotWork, "process_vm_readv: " + why + "; not used yet", why_not_readable()};
 }
@@ -283,15 +287,15 @@ Finding memory_of_others() {
 }  // namespace
 
 std::vector<Check> kernel_checks() {
-  return {single_check("kernel", true, kernel),
-          single_check("process handles", true, process_handles),
-          single_check("process tree", true, process_tree),
-          single_check("events", true, events),
-          single_check("shared memory", true, shared_memory),
-          single_check("wake-ups", true, wake_ups),
-          single_check("descriptor passing", true, descriptor_passing),
-          single_check("worker terminals", false, worker_terminals),
-          single_check("memory of others", false, memory_of_others)};
+  return {single_check("kernel", true, check_kernel),
+          single_check("process handles", true, check_process_handles),
+          single_check("process tree", true, check_process_tree),
+          single_check("events", true, check_events),
+          single_check("shared memory", true, check_shared_memory),
+          single_check("wake-ups", true, check_wake_ups),
+          single_check("descriptor passing", true, check_descriptor_passing),
+          single_check("worker terminals", false, check_worker_terminals),
+          single_check("memory of others", false, check_memory_of_others)};
 }
 
 }  // namespace farandole

@@ -62,7 +62,7 @@ std::int64_t hard_limit(rlimit limit) {
   return limit.rlim_max == RLIM_INFINITY ? kNoLimit : static_cast<std::int64_t>(limit.rlim_max);
 }
 
-Finding cores() {
+Finding check_cores() {
   const long core_count = ::sysconf(_SC_NPROCESSORS_ONLN);
   const int usable = usable_cores();
   const auto affinity = static_cast<int>(usable_hardware_threads().size());
@@ -75,9 +75,9 @@ Finding cores() {
           "more workers than usable cores slow each other down; look at `taskset -p $$`"};
 }
 
-Finding binding() { return {Health::kWorks, binding_preview(own_cores()), ""}; }
+Finding check_binding() { return {Health::kWorks, binding_preview(own_cores()), ""}; }
 
-Finding memory() {
+Finding check_memory() {
   const std::string meminfo = file_text("/proc/meminfo").value_or("");
   const auto total = number_after(meminfo, "MemTotal");
   const auto available = number_after(meminfo, "MemAvailable");
@@ -85,27 +85,27 @@ Finding memory() {
     return {Health::kLimited, "/proc/meminfo cannot be read", "mount /proc"};
   const std::string found = format_text("{} in the machine, {} available", size_text(*total * kKiB),
                                         size_text(*available * kKiB));
-  const auto group = smallest_memory_limit();
-  if (!group || group->limit >= *total * kKiB)
+  const auto memory_limit = smallest_memory_limit();
+  if (!memory_limit || memory_limit->limit >= *total * kKiB)
     return {Health::kWorks, found + "; no limit of a control group", ""};
-  return {
-      Health::kLimited,
-      format_text("{}; the control group may use {} and uses {}", found, size_text(group->limit),
-                  size_text(group->used)),
-      format_text("if it needs more, the kernel kills workers; the limit is in {}", group->path)};
+  return {Health::kLimited,
+          format_text("{}; the control group may use {} and uses {}", found,
+                      size_text(memory_limit->limit), size_text(memory_limit->used)),
+          format_text("if it needs more, the kernel kills workers; the limit is in {}",
+                      memory_limit->path)};
 }
 
-Finding shared_memory_folder() {
+Finding check_shared_memory_folder() {
   struct statvfs facts{};
   if (::statvfs("/dev/shm", &facts) != 0)
     return {Health::kLimited, format_text("{}; Farandole does not need it", std::strerror(errno)),
             "PyTorch's DataLoader with workers needs it: mount a tmpfs there"};
   const auto block = static_cast<std::int64_t>(facts.f_frsize);
   const std::int64_t size = static_cast<std::int64_t>(facts.f_blocks) * block;
-  const std::int64_t left = static_cast<std::int64_t>(facts.f_bavail) * block;
-  const std::string found =
-      format_text("{}, {} free; Farandole does not need it", size_text(size), size_text(left));
-  if (left >= std::int64_t{1} << 30) return {Health::kWorks, found, ""};
+  const std::int64_t free_bytes = static_cast<std::int64_t>(facts.f_bavail) * block;
+  const std::string found = format_text("{}, {} free; Farandole does not need it", size_text(size),
+                                        size_text(free_bytes));
+  if (free_bytes >= std::int64_t{1} << 30) return {Health::kWorks, found, ""};
   return {Health::kLimited, found,
           "PyTorch's DataLoader with workers may need more: `docker run --shm-size=8g`"};
 }
@@ -121,7 +121,7 @@ constexpr std::size_t kHugePageBytes = 2 * kMiB;
 
 // Whether the kernel gives huge pages to shared memory. Requests a huge page in the same way as the
 // engine: touches a small page and then calls MADV_COLLAPSE, which ignores shmem_enabled unless
-// that is `deny`.
+// shmem_enabled is `deny`.
 bool shared_memory_gets_huge_pages() {
   constexpr int kMadvCollapse = 25;  // MADV_COLLAPSE, since Linux 6.1
   const Descriptor descriptor(::memfd_create("farandole-doctor", MFD_CLOEXEC));
@@ -141,7 +141,7 @@ bool shared_memory_gets_huge_pages() {
   return works;
 }
 
-Finding huge_pages() {
+Finding check_huge_pages() {
   if (soft_limit_of(RLIMIT_FSIZE) < static_cast<std::int64_t>(kHugePageBytes))
     return {Health::kLimited, "cannot be tried, because `ulimit -f` is below 2 MiB", "raise it"};
   const std::string folder = "/sys/kernel/mm/transparent_hugepage/";
@@ -159,7 +159,7 @@ Finding huge_pages() {
       "value other than `deny`"};
 }
 
-Finding freed_memory() {
+Finding check_freed_memory() {
   const std::int64_t bytes = kept_bytes_max_of_all_workers();
   if (kept_memory_variable(static_cast<std::size_t>(bytes), inherited_environment()))
     return {Health::kWorks,
@@ -190,7 +190,7 @@ Finding finding_on_byte_limit(__rlimit_resource resource, const std::string& nam
   return {Health::kLimited, format_text("{} ({})", size_text(soft), name), advice};
 }
 
-Finding address_space() {
+Finding check_address_space() {
   return finding_on_byte_limit(
       RLIMIT_AS, "`ulimit -v`",
       "every rank maps the heaps of all ranks, and frameworks map a lot of memory: raise it");
@@ -202,7 +202,7 @@ Status read_own_knobs(Knobs& knobs) {
 
 // The largest files of a job are the heap of each rank, and the memory that the ranks of a host
 // share (collective/group_memory.h): about 2 MiB, and 4 MiB for each rank.
-Finding file_size() {
+Finding check_file_size() {
   Finding finding = finding_on_byte_limit(RLIMIT_FSIZE, "`ulimit -f`",
                                           "this limit also holds for shared memory: raise it");
   const std::int64_t limit = soft_limit_of(RLIMIT_FSIZE);
@@ -222,7 +222,7 @@ Finding file_size() {
 }
 
 // The heap size of each rank in a job with one rank per core.
-Finding shared_heap() {
+Finding check_shared_heap() {
   const int ranks = usable_cores();
   Knobs knobs;
   const Status status = read_own_knobs(knobs);
@@ -240,9 +240,9 @@ Finding shared_heap() {
 }
 
 // The launcher raises its soft limit to the hard limit and needs several descriptors for each
-// worker. A worker keeps the soft limit. While it starts, it needs two descriptors for each worker
-// of the host.
-Finding open_files() {
+// worker. A worker keeps the soft limit. While a worker starts, it needs two descriptors for each
+// worker of the host.
+Finding check_open_files() {
   constexpr std::int64_t kOwnDescriptorsOfWorker = 28;
   constexpr std::int64_t kDescriptorsPerPeer = 2;
   rlimit limit{};
@@ -272,7 +272,7 @@ std::int64_t threads_of_user() {
   return threads;
 }
 
-Finding processes() {
+Finding check_processes() {
   constexpr std::int64_t kThreadsPerWorker = 16;
   std::pair<std::int64_t, std::string> lowest_limit(
       number_in_file("/proc/sys/kernel/threads-max").value_or(kNoLimit),
@@ -281,20 +281,21 @@ Finding processes() {
   // RLIMIT_NPROC does not limit root.
   if (::geteuid() != 0 && ::getrlimit(RLIMIT_NPROC, &limit) == 0 && soft_limit(limit) != kNoLimit)
     lowest_limit = std::min(lowest_limit, {soft_limit(limit) - threads_of_user(), "`ulimit -u`"});
-  const auto group = smallest_limit({.controller = "pids",
-                                     .limit_file = "pids.max",
-                                     .used_file = "pids.current",
-                                     .old_limit_file = "pids.max",
-                                     .old_used_file = "pids.current"});
-  if (group) lowest_limit = std::min(lowest_limit, {group->limit - group->used, group->path});
-  const std::int64_t left = std::max<std::int64_t>(0, lowest_limit.first);
+  const auto pids_limit = smallest_limit({.controller = "pids",
+                                          .limit_file = "pids.max",
+                                          .used_file = "pids.current",
+                                          .old_limit_file = "pids.max",
+                                          .old_used_file = "pids.current"});
+  if (pids_limit)
+    lowest_limit = std::min(lowest_limit, {pids_limit->limit - pids_limit->used, pids_limit->path});
+  const std::int64_t free_places = std::max<std::int64_t>(0, lowest_limit.first);
   return finding_on_capacity(
-      std::min<std::int64_t>(left / kThreadsPerWorker, kWorkersMax),
-      format_text("room for {} processes and threads by {}", left, lowest_limit.second),
+      std::min<std::int64_t>(free_places / kThreadsPerWorker, kWorkersMax),
+      format_text("room for {} processes and threads by {}", free_places, lowest_limit.second),
       "raise `ulimit -u`, or the pids limit of the container");
 }
 
-Finding locked_memory() {
+Finding check_locked_memory() {
   alignas(4096) static std::array<char, 64 * 1024> buffer{};
   rlimit limit{};
   ::getrlimit(RLIMIT_MEMLOCK, &limit);
@@ -306,7 +307,7 @@ Finding locked_memory() {
           "raise `ulimit -l`"};
 }
 
-Finding sealing() {
+Finding check_sealing() {
   return finding_on_sealing([] { return measure_sealing_speed(std::chrono::milliseconds(10)); },
                             file_text("/proc/cpuinfo").value_or(""));
 }
@@ -318,16 +319,16 @@ Finding finding_on_sealing(const std::function<Result<double>()>& measure,
   // Bytes per second. A processor with instructions for AES is several times as fast.
   constexpr double kFastBytesPerSecond = 1e9;
   constexpr int kMeasurements = 10;
-  double best = 0;
+  double best_speed = 0;
   for (int i = 0; i < kMeasurements; ++i) {
     const auto speed = measure();
     if (!speed.ok()) return {Health::kDoesNotWork, speed.status().message(), ""};
-    best = std::max(best, *speed);
+    best_speed = std::max(best_speed, *speed);
   }
   const std::string found =
-      format_text("AES-128-GCM: a core seals {:.1f} GB/s ({:.0f} Gb/s) for other hosts", best / 1e9,
-                  best * 8 / 1e9);
-  if (best >= kFastBytesPerSecond) return {Health::kWorks, found, ""};
+      format_text("AES-128-GCM: a core seals {:.1f} GB/s ({:.0f} Gb/s) for other hosts",
+                  best_speed / 1e9, best_speed * 8 / 1e9);
+  if (best_speed >= kFastBytesPerSecond) return {Health::kWorks, found, ""};
   const bool has_aes = processor.find(" aes ") != std::string::npos;
   return {Health::kLimited, found,
           has_aes ? "the processor has instructions for AES, so the machine seems busy: try again "
@@ -337,19 +338,19 @@ Finding finding_on_sealing(const std::function<Result<double>()>& measure,
 }
 
 std::vector<Check> machine_checks() {
-  return {single_check("cores", false, cores),
-          single_check("binding", false, binding),
-          single_check("memory", false, memory),
-          single_check("/dev/shm", false, shared_memory_folder),
-          single_check("huge pages", false, huge_pages),
-          single_check("freed memory", false, freed_memory),
-          single_check("open files", true, open_files),
-          single_check("processes", true, processes),
-          single_check("locked memory", false, locked_memory),
-          single_check("address space", false, address_space),
-          single_check("file size", true, file_size),
-          single_check("shared heap", false, shared_heap),
-          single_check("sealing", false, sealing)};
+  return {single_check("cores", false, check_cores),
+          single_check("binding", false, check_binding),
+          single_check("memory", false, check_memory),
+          single_check("/dev/shm", false, check_shared_memory_folder),
+          single_check("huge pages", false, check_huge_pages),
+          single_check("freed memory", false, check_freed_memory),
+          single_check("open files", true, check_open_files),
+          single_check("processes", true, check_processes),
+          single_check("locked memory", false, check_locked_memory),
+          single_check("address space", false, check_address_space),
+          single_check("file size", true, check_file_size),
+          single_check("shared heap", false, check_shared_heap),
+          single_check("sealing", false, check_sealing)};
 }
 
 }  // namespace farandole

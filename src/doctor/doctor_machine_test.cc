@@ -93,19 +93,21 @@ TEST(DoctorMachine, ASettingOfTheUserForFreedMemoryIsKept) {
 }
 
 TEST(DoctorMachine, AFewDescriptorsAreEnoughForOneWorker) {
-  const auto with_limit = [](rlim_t limit) {
+  const auto finding_with_limit = [](rlim_t limit) {
     return machine_finding("open files", [limit] {
       const rlimit both{limit, limit};
       ::setrlimit(RLIMIT_NOFILE, &both);
     });
   };
-  const Finding few = with_limit(34);
-  EXPECT_EQ(few.found, "descriptors: soft limit 34, hard limit 34: enough for about 1 worker");
-  EXPECT_EQ(few.health, usable_cores() > 1 ? Health::kLimited : Health::kWorks);
-  const Finding too_few = with_limit(20);
-  EXPECT_EQ(too_few.found, "descriptors: soft limit 20, hard limit 20: enough for about 0 workers");
-  EXPECT_EQ(too_few.health, Health::kDoesNotWork);
-  EXPECT_THAT(too_few.advice, HasSubstr("ulimit -n"));
+  const Finding few_files = finding_with_limit(34);
+  EXPECT_EQ(few_files.found,
+            "descriptors: soft limit 34, hard limit 34: enough for about 1 worker");
+  EXPECT_EQ(few_files.health, usable_cores() > 1 ? Health::kLimited : Health::kWorks);
+  const Finding too_few_files = finding_with_limit(20);
+  EXPECT_EQ(too_few_files.found,
+            "descriptors: soft limit 20, hard limit 20: enough for about 0 workers");
+  EXPECT_EQ(too_few_files.health, Health::kDoesNotWork);
+  EXPECT_THAT(too_few_files.advice, HasSubstr("ulimit -n"));
 }
 
 TEST(DoctorMachine, RunningProcessesCountForTheProcessLimit) {
@@ -147,26 +149,26 @@ TEST(DoctorMachine, ByteLimitsAreShownWithARemedy) {
 }
 
 TEST(DoctorMachine, WithSmallFilesNoJobCanStart) {
-  const auto with_limit = [](const std::string& name, rlim_t limit, const char* heap) {
+  const auto finding_with_limit = [](const std::string& name, rlim_t limit, const char* heap) {
     return machine_finding(name, [limit, heap] {
       ::setenv("FARANDOLE_HEAP_BYTES", heap, 1);
       set_soft_limit(RLIMIT_FSIZE, limit);
     });
   };
-  const Finding one = with_limit("file size", 6 << 20, "");
-  EXPECT_EQ(one.health, Health::kLimited);
-  EXPECT_EQ(one.found, "6 MiB (`ulimit -f`): enough for about 1 worker");
-  const Finding none = with_limit("file size", 10 << 10, "");
-  EXPECT_EQ(none.health, Health::kDoesNotWork);
-  EXPECT_EQ(none.found, "10 KiB (`ulimit -f`): enough for about 0 workers");
-  EXPECT_THAT(none.advice, HasSubstr("raise it"));
-  const Finding heap = with_limit("file size", 64 << 20, "67108865");
+  const Finding enough_for_one = finding_with_limit("file size", 6 << 20, "");
+  EXPECT_EQ(enough_for_one.health, Health::kLimited);
+  EXPECT_EQ(enough_for_one.found, "6 MiB (`ulimit -f`): enough for about 1 worker");
+  const Finding too_small = finding_with_limit("file size", 10 << 10, "");
+  EXPECT_EQ(too_small.health, Health::kDoesNotWork);
+  EXPECT_EQ(too_small.found, "10 KiB (`ulimit -f`): enough for about 0 workers");
+  EXPECT_THAT(too_small.advice, HasSubstr("raise it"));
+  const Finding heap = finding_with_limit("file size", 64 << 20, "67108865");
   EXPECT_EQ(heap.health, Health::kDoesNotWork);
   EXPECT_EQ(heap.found, "64 MiB (`ulimit -f`): less than FARANDOLE_HEAP_BYTES, 64 MiB");
   EXPECT_THAT(heap.advice, HasSubstr("smaller heap"));
-  const Finding pages = with_limit("huge pages", 10 << 10, "");
-  EXPECT_EQ(pages.health, Health::kLimited);
-  EXPECT_EQ(pages.found, "cannot be tried, because `ulimit -f` is below 2 MiB");
+  const Finding huge_pages = finding_with_limit("huge pages", 10 << 10, "");
+  EXPECT_EQ(huge_pages.health, Health::kLimited);
+  EXPECT_EQ(huge_pages.found, "cannot be tried, because `ulimit -f` is below 2 MiB");
 }
 
 TEST(DoctorMachine, ALimitOfFileSizeMakesTheHeapSmaller) {
@@ -209,9 +211,9 @@ TEST(DoctorMachine, TheFastestMeasurementOfSealingCounts) {
 
 TEST(DoctorMachine, SlowSealingIsExplainedByTheProcessorOrByOtherLoad) {
   const auto advice = [](const std::string& processor) {
-    const Finding slow = finding_on_sealing([] { return Result<double>(1e8); }, processor);
-    EXPECT_EQ(slow.health, Health::kLimited);
-    return slow.advice;
+    const Finding slow_finding = finding_on_sealing([] { return Result<double>(1e8); }, processor);
+    EXPECT_EQ(slow_finding.health, Health::kLimited);
+    return slow_finding.advice;
   };
   EXPECT_THAT(advice("flags\t\t: fpu aes xsave\n"), HasSubstr("the machine seems busy"));
   EXPECT_THAT(advice("Features\t: fp asimd aes pmull\n"), HasSubstr("the machine seems busy"));

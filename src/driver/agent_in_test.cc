@@ -48,7 +48,7 @@ pid_t start_program(const LauncherOrder& order, const CallerDescriptors& caller)
 
 // Passes on the signals of the driver until the program ends. Kills the program if the driver is
 // gone.
-ProcessEnd wait_for(pid_t program) {
+ProcessEnd wait_for_end(pid_t program) {
   const Descriptor pidfd(static_cast<int>(::syscall(SYS_pidfd_open, program, 0)));
   for (;;) {
     std::array<pollfd, 2> entries{{{STDIN_FILENO, POLLIN, 0}, {pidfd.get(), POLLIN, 0}}};
@@ -71,12 +71,12 @@ int launch(const LauncherSession& session, const CallerDescriptors& caller) {
   const LauncherOrder& order = session.order();
   const auto options = session.node_options();
   if (!options.ok() || options->addresses.empty() != (order.node == 0 && !order.replaces)) return 8;
-  const bool is_first = order.node == 0;
-  if (is_first) write_text(STDOUT_FILENO, "listens 127.0.0.1:4000 nonsense [::1]:4000\n");
+  const bool is_node_0 = order.node == 0;
+  if (is_node_0) write_text(STDOUT_FILENO, "listens 127.0.0.1:4000 nonsense [::1]:4000\n");
   if (const char* code = std::getenv("AGENT_FAILS_WITH")) return std::atoi(code);
   if (std::getenv("AGENT_WAITS_FOR_OTHERS") != nullptr) return wait_for_others();
-  if (is_first) write_text(STDOUT_FILENO, "begins\n");
-  const ProcessEnd end = wait_for(start_program(order, caller));
+  if (is_node_0) write_text(STDOUT_FILENO, "begins\n");
+  const ProcessEnd end = wait_for_end(start_program(order, caller));
   if (caller.report >= 0)
     write_text(caller.report, "ended " + std::to_string(order.node) + " code " +
                                   std::to_string(end.exit_code()) + "\ncause 0\n");
@@ -91,8 +91,8 @@ int run() {
     std::fprintf(stderr, "%s\n", session.status().message().c_str());
     return session.status().message().empty() ? 1 : 2;
   }
-  if (const Status entered = session->apply_order(); !entered.ok()) {
-    std::fprintf(stderr, "%s\n", entered.message().c_str());
+  if (const Status applied = session->apply_order(); !applied.ok()) {
+    std::fprintf(stderr, "%s\n", applied.message().c_str());
     return 2;
   }
   const auto& relayed = session->order().relayed;

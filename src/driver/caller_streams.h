@@ -29,9 +29,9 @@ constexpr std::uint32_t copy_stream(int local_rank, std::uint32_t stream) {
 }
 
 // Opens the channels of a host's workers. Returns the streams of these workers and the stream of
-// the launcher's report, which is passed to `consume`. The result takes over the caller's output
-// streams, so call the function only once for each host. Errors: as open_channel(); kStop if there
-// is no free descriptor.
+// the launcher's report. `consume` gets the text of the report. The result takes over the caller's
+// output streams, so call the function only once for each host. Errors: as open_channel(); kStop if
+// there is no free descriptor.
 Result<std::vector<RelayStream>> streams_of_host(const CallerDescriptors& caller, int first_rank,
                                                  int workers,
                                                  std::function<void(std::string_view)> consume);

@@ -15,9 +15,9 @@ TEST(CallerStreams, AnErrorWithoutAFreeDescriptorNamesTheRank) {
   std::array<int, 2> ends{};
   ASSERT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET, 0, ends.data()), 0);
   const Descriptor door(ends[0]);
-  const Descriptor of_program(ends[1]);
+  const Descriptor program_end(ends[1]);
   const CallerDescriptors caller{.door = door.get(), .channels = {}, .streams = {}, .copies = {}};
-  const NoFreeDescriptors none;
+  const NoFreeDescriptors no_free_descriptors;
   const auto streams = streams_of_host(caller, 2, 1, [](std::string_view) {});
   EXPECT_EQ(streams.status().code(), StatusCode::kStop);
   EXPECT_TRUE(streams.status().message().starts_with("cannot open the channel of rank 2: "))

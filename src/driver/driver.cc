@@ -57,8 +57,8 @@ constexpr auto kRepeatedSignalTime = Supervision::kRepeatedSignalTime;
 // After the connection to a host is lost, the driver waits for this time for the end of the job.
 constexpr auto kLostConnectionTimeout = std::chrono::seconds(40);
 constexpr auto kRestartPauseMin = std::chrono::seconds(1);  // before a host is tried again
-// The driver replaces a lost launcher of node 0. But the job ends after more than this number of
-// losses in a row, each within this time after the start of the launcher.
+// The driver replaces a lost launcher of node 0. But the job ends after more than kQuickLossesMax
+// losses in a row, each within kQuickLossTime after the start of the launcher.
 constexpr int kQuickLossesMax = 3;
 constexpr auto kQuickLossTime = std::chrono::seconds(60);
 // How often we try to reap a process that a debugger traces.
@@ -94,7 +94,7 @@ class Driver {
       : plan_(plan),
         poller_(std::move(poller)),
         secret_(std::move(secret)),
-        state_(state),
+        original_state_(state),
         signals_(signals),
         output_options_{.prefix = *LinePrefix::parse(""),
                         .shown_ranks = {},
@@ -141,10 +141,10 @@ class Driver {
   bool replace_lost_first_node();
   Replacement replacement() const;
   void update_hosts();
-  void add_host(const HostRoster::Changes::Addition& added);
+  void add_host(const HostRoster::Changes::Addition& addition);
   void replace_process(std::size_t index, const HostEntry& host, int failure_count);
-  void fail_early_ends();
-  void begin_end(Duration time);
+  void fail_hosts_that_ended_early();
+  void begin_to_end(Duration time);
   void handle_deadline();
   std::ptrdiff_t count_connecting_hosts() const;
   void give_up_silent_hosts();
@@ -155,7 +155,7 @@ class Driver {
   const DriverPlan& plan_;
   Poller poller_;
   JobSecret secret_;
-  const OriginalProcessState& state_;
+  const OriginalProcessState& original_state_;
   const Descriptor& signals_;
   OutputOptions output_options_;
   JobOutput output_;
@@ -164,10 +164,10 @@ class Driver {
   std::size_t next_host_ = 0;           // the first host that was not started yet
   std::vector<std::string> addresses_;  // of node 0's launcher
   bool job_has_begun_ = false;          // all launchers have joined node 0
-  std::size_t nodes_joined_ = 0;        // how many node numbers were ever in use
+  std::size_t node_numbers_used_ = 0;   // how many node numbers were ever in use
   std::uint32_t lost_launchers_ = 0;    // of node 0 of an elastic job
-  std::uint32_t epoch_ = 0;             // of the last group of an elastic job
-  int start_exit_code_ = 0;             // if a host could not be started
+  std::uint32_t epoch_ = 0;             // of the last group, in an elastic job
+  int start_exit_code_ = 0;             // not 0 if a host could not be started
   int last_signal_ = 0;
   TimePoint last_signal_time_{};
   // A second signal has arrived, so do not wait for a reader of our output.
@@ -183,7 +183,7 @@ int Driver::run() {
   if (!poller_.add(signals_.get(), Poller::Interest::kReading, make_tag(Source::kSignals)) ||
       (caller >= 0 &&
        !poller_.add(caller, Poller::Interest::kReading, make_tag(Source::kCaller)))) {
-    output_.error("the driver cannot watch its own descriptors");
+    output_.show_error("the driver cannot watch its own descriptors");
     return 1;
   }
   output_.set_line_consumer([this](int index, std::size_t stream, const std::string& line) {
@@ -192,7 +192,7 @@ int Driver::run() {
   output_.begin(0, {});  // the launchers on the hosts add the prefixes
   while (start_next_hosts(), !all_ended()) {
     for (const std::uint64_t tag : poller_.wait(next_deadline())) handle_event(tag);
-    if (output_.closed()) handle_signal(SIGPIPE);
+    if (output_.is_closed()) handle_signal(SIGPIPE);
     handle_deadline();
   }
   output_.read_remaining();
@@ -225,8 +225,8 @@ Status Driver::start_host(std::size_t index) {
       .words = {plan_.program, "agent"}, .greeting = std::string(kAgentGreeting), .ssh = plan_.ssh};
   FARANDOLE_TRY_ASSIGN(const JobOutput::WorkerEnds ends,
                        output_.add_worker(static_cast<int>(index)));
-  FARANDOLE_TRY(
-      process.remote.start(agent, ends.standard_output.get(), ends.standard_error.get(), state_));
+  FARANDOLE_TRY(process.remote.start(agent, ends.standard_output.get(), ends.standard_error.get(),
+                                     original_state_));
   process.state = HostProcess::State::kConnecting;
   process.output = ends.ours.front();
   process.answer_deadline = now() + plan_.start_timeout;
@@ -238,15 +238,15 @@ bool Driver::handle_line(std::size_t index, std::size_t stream, const std::strin
   if (inputs_closed_ && start_exit_code_ != 0) return true;
   HostProcess& process = processes_[index];
   if (process.has_failed) return true;
-  switch (process.remote.take_line(stream, line)) {
-    case RemoteProcess::Line::kBeforeGreeting:
+  switch (process.remote.receive_line(stream, line)) {
+    case RemoteProcess::LineKind::kBeforeGreeting:
       if (process.remote.has_greeted() && !line.empty())
-        output_.notice(process.name() + ": " + escape_controls(line));
+        output_.show_notice(process.name() + ": " + escape_controls(line));
       return true;
-    case RemoteProcess::Line::kGreeting:
+    case RemoteProcess::LineKind::kGreeting:
       if (stream == 0) handle_greeting(index);
       return true;
-    case RemoteProcess::Line::kOfProgram:
+    case RemoteProcess::LineKind::kOfProgram:
       break;
   }
   if (stream == 0 && line == kExitCode255Line) {
@@ -272,10 +272,10 @@ bool Driver::handle_line(std::size_t index, std::size_t stream, const std::strin
 // Node 0's launcher has said that the job has begun.
 void Driver::handle_job_begin() {
   processes_.front().takes_part = true;
-  if (job_has_begun_) return;  // the launcher replaces a lost launcher
+  if (job_has_begun_) return;  // this launcher replaces a lost one
   job_has_begun_ = true;
   for (HostProcess& process : processes_) process.takes_part = true;
-  nodes_joined_ = processes_.size();
+  node_numbers_used_ = processes_.size();
   if (start_exit_code_ == 0 && !inputs_closed_) deadline_.reset();
 }
 
@@ -290,7 +290,7 @@ void Driver::handle_greeting(std::size_t index) {
     return fail_host(index, sent.message());
   process.state = HostProcess::State::kGreeted;
   for (const std::string& line : process.remote.kept_lines())
-    output_.notice(process.name() + ": " + line);
+    output_.show_notice(process.name() + ": " + line);
   give_orders();
 }
 
@@ -317,7 +317,7 @@ Status Driver::give_order(std::size_t index) {
   HostProcess& process = processes_[index];
   LauncherOrder order = plan_.order;
   order.flags.insert(order.flags.end(), {"-n", std::to_string(process.remote.host().slots)});
-  order.has_colors = wants_colors(STDOUT_FILENO) && wants_colors(STDERR_FILENO);
+  order.has_colors = can_show_colors(STDOUT_FILENO) && can_show_colors(STDERR_FILENO);
   if (const int columns = worker_window(STDERR_FILENO, 0).ws_col; columns > 0)
     order.columns = static_cast<std::uint32_t>(columns);
   order.nodes = static_cast<std::uint32_t>(processes_.size());
@@ -339,8 +339,8 @@ Status Driver::give_order(std::size_t index) {
                     bytes.size(), kOrderBytesMax));
   FARANDOLE_TRY(process.remote.send({reinterpret_cast<const char*>(bytes.data()), bytes.size()}));
   process.state = HostProcess::State::kHasOrder;
-  process.got_order = true;
-  return order.relayed ? relays_.begin(process, make_tag(Source::kRelay, index)) : Status();
+  process.has_got_order = true;
+  return order.relayed ? relays_.begin_relay(process, make_tag(Source::kRelay, index)) : Status();
 }
 
 void Driver::handle_event(std::uint64_t tag) {
@@ -394,17 +394,17 @@ void Driver::handle_signal(int signal) {
   }
   // While our output has no reader, SIGPIPE arrives again and again.
   if (signal == SIGPIPE && last_signal_ != 0) return;
-  const bool is_same = signal == last_signal_ && now() < last_signal_time_ + kRepeatedSignalTime;
+  const bool is_repeat = signal == last_signal_ && now() < last_signal_time_ + kRepeatedSignalTime;
   last_signal_time_ = now();
-  if (is_same) return;
-  const bool is_first = std::exchange(last_signal_, signal) == 0;
+  if (is_repeat) return;
+  const bool is_first_signal = std::exchange(last_signal_, signal) == 0;
   pass_on_signal(signal == SIGPIPE ? SIGTERM : signal);
-  // Without all hosts, the job has not begun, so no worker needs time to end.
-  if (!is_first) {
+  // While hosts are missing, the job has not begun, so there are no workers that need time to end.
+  if (!is_first_signal) {
     skips_waits_ = true;
-    if (!inputs_closed_) begin_end(kKillTimeout);
+    if (!inputs_closed_) begin_to_end(kKillTimeout);
   } else if (!all_needed_hosts_take_part()) {
-    begin_end(kEndTimeout);
+    begin_to_end(kEndTimeout);
   } else {
     // The launchers kill their workers after the grace time.
     deadline_ = now() + plan_.grace + kEndTimeout;
@@ -416,7 +416,7 @@ void Driver::pass_on_signal(int signal) {
   for (HostProcess& process : processes_) {
     if (process.state != HostProcess::State::kHasOrder) continue;
     (void)process.remote.send({&byte, 1});  // if this fails, the process ends when its input ends
-    if (process.relay) process.relay->serve();  // after SIGTSTP, this process stops itself
+    if (process.relay) process.relay->serve();  // at once: after SIGTSTP, we stop
   }
 }
 
@@ -424,32 +424,31 @@ void Driver::handle_process_end(std::size_t index) {
   HostProcess& process = processes_[index];
   if (!process.remote.has_ended()) return;
   if (process.relay) process.relay->peer_process_ended();
-  // Otherwise handle_event() calls this again when everything is written.
+  // If bytes remain, handle_event() calls this function again when everything is written.
   if (process.relay && !process.relay->has_written_everything() && !skips_waits_) return;
   if (!process.remote.reap()) return;
-  // Even if our reader is slow, we must know whether node 0's launcher has said that the job is
-  // over.
+  // Read all, even if our own reader is slow: node 0 may have said that the job is over.
   output_.read_rest(static_cast<int>(index));
   process.state = HostProcess::State::kEnded;
   if (index > 0) process.takes_part = false;
   if (roster_) roster_->launcher_ended(static_cast<int>(index));
   if (index == 0 && replace_lost_first_node()) return;
   if (index > 0 && may_have_more_hosts()) {
-    // Only a host that has left by itself does not come back.
+    // A host that was told to leave comes back only if it is listed again.
     const bool has_failed = process.remote.end()->failed() && !process.is_leaving;
-    const bool is_needed = has_failed || process.told_to_leave;
+    const bool is_needed = has_failed || process.was_told_to_leave;
     return is_needed && may_restart(index) ? schedule_restart(index) : void();
   }
   if (index > 0 && plan_.elastic && job_has_begun_) return;  // node 0 knows how the job ends
-  if (!process.got_order && !process.has_failed && !inputs_closed_ && last_signal_ == 0) {
+  if (!process.has_got_order && !process.has_failed && !inputs_closed_ && last_signal_ == 0) {
     const std::string advice = process.remote.advice();
     fail_host(index, process.remote.why_ended() + (advice.empty() ? "" : "; " + advice));
   } else if (!job_has_begun_ && process.remote.end()->failed() && !deadline_ && last_signal_ == 0) {
-    // The launcher of node 0 may have just said that the job has begun.
+    // Unless node 0 has ended, wait: its message that the job has begun may still arrive.
     deadline_ = index == 0 ? now() : now() + kOtherErrorsTimeout;
   } else if (was_lost(process) && last_signal_ == 0 && !deadline_) {
-    output_.error(format_text("{}: {}", process.name(), how_it_ended(process)));
-    // Usually the launchers end the job. But they do not notice if only our network is broken.
+    output_.show_error(format_text("{}: {}", process.name(), how_it_ended(process)));
+    // Usually the launchers end the job. But they do not if only our connection is broken.
     deadline_ = now() + kLostConnectionTimeout;
   }
   if (plan_.elastic && index == 0) handle_first_node_end();
@@ -459,14 +458,14 @@ void Driver::handle_process_end(std::size_t index) {
 // workers go on meanwhile. After several losses within a short time, the job ends instead.
 bool Driver::replace_lost_first_node() {
   HostProcess& process = processes_.front();
-  if (!plan_.elastic || !process.takes_part || process.job_is_over || deadline_ ||
-      last_signal_ != 0)
+  const bool took_part = process.takes_part || lost_launchers_ > 0;  // or the launcher before it
+  if (!plan_.elastic || !took_part || process.job_is_over || deadline_ || last_signal_ != 0)
     return false;
   if (!process.remote.end()->failed()) return false;  // the job is over, and has succeeded
   const bool is_quick = process.join_time && now() < *process.join_time + kQuickLossTime;
   const int failure_count = is_quick ? process.failure_count + 1 : 1;
   if (failure_count > kQuickLossesMax) return false;
-  output_.notice(
+  output_.show_notice(
       format_text("the launcher that decides about the members was lost ({}); starting "
                   "another one",
                   how_it_ended(process)));
@@ -479,7 +478,7 @@ bool Driver::replace_lost_first_node() {
 // What the new launcher of node 0 must know.
 Replacement Driver::replacement() const {
   Replacement replaces{.number = lost_launchers_, .epoch = epoch_};
-  for (std::size_t node = 0; node < nodes_joined_; ++node) {
+  for (std::size_t node = 0; node < node_numbers_used_; ++node) {
     const HostProcess& process = processes_[node];
     replaces.workers.push_back(static_cast<std::uint32_t>(process.remote.host().slots));
     if (node > 0 && process.takes_part) replaces.nodes.push_back(static_cast<std::uint32_t>(node));
@@ -493,10 +492,10 @@ bool Driver::may_restart(std::size_t index) const {
          (!roster_ || roster_->is_wanted(static_cast<int>(index)));
 }
 
-// Whether all hosts take part in the job, apart from those without which an elastic job goes on.
+// Whether all needed hosts take part in the job. An elastic job that has begun needs none.
 bool Driver::all_needed_hosts_take_part() const {
   return (plan_.elastic && job_has_begun_) ||
-         std::ranges::all_of(processes_, &HostProcess::got_order);
+         std::ranges::all_of(processes_, &HostProcess::has_got_order);
 }
 
 bool Driver::may_have_more_hosts() const {
@@ -516,12 +515,13 @@ void Driver::schedule_restart(std::size_t index) {
   ++process.failure_count;
   process.restart_time = now() + pause;
   if (process.why_failed.empty())
-    process.why_failed = process.got_order ? how_it_ended(process) : process.remote.why_ended();
-  // Node 0 reports the loss of launchers that got their order, except at the end of the job, when
-  // they end before node 0.
-  if (!process.got_order)
-    output_.notice(format_text("{}: {}; trying again in {} s", process.name(), process.why_failed,
-                               std::chrono::duration_cast<std::chrono::seconds>(pause).count()));
+    process.why_failed = process.has_got_order ? how_it_ended(process) : process.remote.why_ended();
+  // If a launcher got its order, node 0 reports its loss. Only at the end of the job, when the
+  // launchers end before node 0, nothing is reported.
+  if (!process.has_got_order)
+    output_.show_notice(
+        format_text("{}: {}; trying again in {} s", process.name(), process.why_failed,
+                    std::chrono::duration_cast<std::chrono::seconds>(pause).count()));
 }
 
 void Driver::restart_due_hosts() {
@@ -534,9 +534,9 @@ void Driver::restart_due_hosts() {
     if (!process.restart_time || now() < *process.restart_time) continue;
     process.restart_time.reset();
     if (!may_restart(index)) continue;
-    if (process.got_order)
-      output_.notice(format_text("{}: {}; starting its part of the job again", process.name(),
-                                 process.why_failed));
+    if (process.has_got_order)
+      output_.show_notice(format_text("{}: {}; starting its part of the job again", process.name(),
+                                      process.why_failed));
     // Copy the host, because replace_process() destroys `process`, which owns the original.
     replace_process(index, HostEntry(process.remote.host()), process.failure_count);
   }
@@ -557,18 +557,18 @@ void Driver::update_hosts() {
   if (!discovery_ || !job_has_begun_) return;
   if (!may_have_more_hosts()) return discovery_.reset();
   auto update = discovery_->advance(now());
-  if (!update.error.empty()) output_.notice(update.error + "; the hosts stay as they are");
+  if (!update.error.empty()) output_.show_notice(update.error + "; the hosts stay as they are");
   if (!update.hosts) return;
   const HostRoster::Changes changes = roster_->update(*update.hosts);
   for (const int node : changes.leaving) {
     HostProcess& process = processes_[static_cast<std::size_t>(node)];
     process.restart_time.reset();
     // A second SIGTERM would end its workers at once.
-    if (process.told_to_leave) continue;
-    const char leave = SIGTERM;
-    process.told_to_leave = process.is_leaving = true;
+    if (process.was_told_to_leave) continue;
+    const char leave_signal = SIGTERM;
+    process.was_told_to_leave = process.is_leaving = true;
     if (process.state == HostProcess::State::kHasOrder) {
-      (void)process.remote.send({&leave, 1});
+      (void)process.remote.send({&leave_signal, 1});
     } else if (process.remote.is_running()) {
       process.remote.close_input();
       process.remote.signal(SIGTERM);
@@ -580,26 +580,27 @@ void Driver::update_hosts() {
     process.why_failed = "it is listed again";
     process.restart_time = now();
   }
-  if (changes.added) add_host(*changes.added);
+  if (changes.addition) add_host(*changes.addition);
 }
 
-void Driver::add_host(const HostRoster::Changes::Addition& added) {
-  const auto index = static_cast<std::size_t>(added.node);
-  if (index < processes_.size()) return replace_process(index, added.host, added.failed_starts);
-  const HostProcess& last = processes_.back();
-  processes_.emplace_back(added.host, poller_, tags_of(index),
-                          last.first_rank + last.remote.host().slots);
+void Driver::add_host(const HostRoster::Changes::Addition& addition) {
+  const auto index = static_cast<std::size_t>(addition.node);
+  if (index < processes_.size())
+    return replace_process(index, addition.host, addition.failed_starts);
+  const HostProcess& last_process = processes_.back();
+  processes_.emplace_back(addition.host, poller_, tags_of(index),
+                          last_process.first_rank + last_process.remote.host().slots);
   next_host_ = processes_.size();
-  roster_->launcher_started(added.node);
+  roster_->launcher_started(addition.node);
   if (const Status started = start_host(index); !started.ok()) fail_host(index, started.message());
 }
 
-// Returns whether node 0's launcher has written this line about another node.
+// Handles a line about another node or a new group. Returns false for any other line.
 bool Driver::handle_line_about_node(const std::string& line) {
   if (const auto index = node_in_line(kJoinedNodeLine, line, processes_.size())) {
     processes_[*index].join_time = now();
     processes_[*index].takes_part = true;
-    nodes_joined_ = std::max(nodes_joined_, *index + 1);
+    node_numbers_used_ = std::max(node_numbers_used_, *index + 1);
     if (roster_) roster_->node_joined(static_cast<int>(*index));
     return true;
   }
@@ -619,7 +620,7 @@ bool Driver::handle_line_about_node(const std::string& line) {
 // Kills the process for this host, because ssh would keep a broken connection for a long time.
 void Driver::handle_lost_node(std::size_t index) {
   HostProcess& process = processes_[index];
-  // Otherwise, the line is about a launcher that this one has replaced.
+  // If it does not take part, the line is about a launcher that this one has replaced.
   if (!std::exchange(process.takes_part, false)) return;
   if (process.state != HostProcess::State::kHasOrder) return;
   process.kill_time = now();
@@ -630,7 +631,7 @@ void Driver::handle_lost_node(std::size_t index) {
 void Driver::handle_first_node_end() {
   for (HostProcess& process : processes_) {
     process.restart_time.reset();
-    if (process.got_order || !process.remote.is_running()) continue;
+    if (process.has_got_order || !process.remote.is_running()) continue;
     process.remote.close_input();
     process.remote.signal(SIGTERM);
   }
@@ -648,29 +649,29 @@ void Driver::fail_host(std::size_t index, const std::string& why, int exit_code)
     if (roster_) roster_->launcher_ended(static_cast<int>(index));
     return schedule_restart(index);
   }
-  output_.error(format_text("cannot start the job on {}: {}", process.name(), why));
+  output_.show_error(format_text("cannot start the job on {}: {}", process.name(), why));
   if (start_exit_code_ == 0) start_exit_code_ = exit_code;
-  if (process.state == HostProcess::State::kWaiting) process.state = HostProcess::State::kEnded;
+  if (process.state == HostProcess::State::kNotStarted) process.state = HostProcess::State::kEnded;
   process.remote.close_input();
   if (!deadline_) deadline_ = now() + kOtherErrorsTimeout;
 }
 
-// The job has not begun, and launchers have ended; they have said why.
-void Driver::fail_early_ends() {
+// Call it if launchers have ended before the job has begun. They have already said why.
+void Driver::fail_hosts_that_ended_early() {
   for (std::size_t index = 0; index < processes_.size(); ++index) {
     const HostProcess& process = processes_[index];
     const auto& end = process.remote.end();
-    if (!process.got_order || !end || !end->failed()) continue;
+    if (!process.has_got_order || !end || !end->failed()) continue;
     fail_host(index, how_it_ended(process), exit_code_of(process));
   }
 }
 
 // Closes the standard inputs, so that all processes end. A process that has only connected may
-// never read its input.
-void Driver::begin_end(Duration time) {
+// never read its input, so it gets SIGTERM, too.
+void Driver::begin_to_end(Duration time) {
   inputs_closed_ = true;
   for (HostProcess& process : processes_)
-    if (!process.got_order || start_exit_code_ != 0) process.remote.close_input();
+    if (!process.has_got_order || start_exit_code_ != 0) process.remote.close_input();
   for (const HostProcess& process : processes_)
     if (process.state == HostProcess::State::kConnecting) process.remote.signal(SIGTERM);
   deadline_ = now() + time;
@@ -691,13 +692,13 @@ void Driver::give_up_silent_hosts() {
 }
 
 std::optional<TimePoint> Driver::next_deadline() const {
-  std::optional<TimePoint> first = deadline_;
-  const auto add_candidate = [&first](TimePoint time) {
-    first = first ? std::min(*first, time) : time;
+  std::optional<TimePoint> earliest = deadline_;
+  const auto add_candidate = [&earliest](TimePoint time) {
+    earliest = earliest ? std::min(*earliest, time) : time;
   };
   for (const HostProcess& process : processes_)
     if (process.remote.must_be_reaped()) add_candidate(now() + kReapRetryInterval);
-  if (deadline_) return first;
+  if (deadline_) return earliest;
   if (discovery_ && may_have_more_hosts()) add_candidate(discovery_->deadline());
   for (const HostProcess& process : processes_) {
     if (process.restart_time) add_candidate(*process.restart_time);
@@ -705,7 +706,7 @@ std::optional<TimePoint> Driver::next_deadline() const {
     if (process.state == HostProcess::State::kConnecting && !process.has_failed)
       add_candidate(process.answer_deadline);
   }
-  return first;
+  return earliest;
 }
 
 void Driver::handle_deadline() {
@@ -722,8 +723,8 @@ void Driver::handle_deadline() {
     if (job_has_begun_)
       pass_on_signal(SIGTERM);
     else if (start_exit_code_ == 0)
-      fail_early_ends();
-    return begin_end(kEndTimeout);
+      fail_hosts_that_ended_early();
+    return begin_to_end(kEndTimeout);
   }
   for (std::size_t index = 0; index < processes_.size(); ++index) {
     const HostProcess& process = processes_[index];
@@ -775,18 +776,18 @@ int run_driver(const DriverPlan& plan) {
   if (!secret.ok()) return report_error(secret.status().message());
   std::optional<RankFiles> files;
   if (!plan.output_folder.empty()) {
-    auto created = RankFiles::create(plan.output_folder, slots_of(plan.hosts));
-    if (!created.ok()) return report_error(created.status().message());
-    files = std::move(created).value();
+    auto created_files = RankFiles::create(plan.output_folder, slots_of(plan.hosts));
+    if (!created_files.ok()) return report_error(created_files.status().message());
+    files = std::move(created_files).value();
   }
   DriverPlan plan_with_hosts = plan;
   if (plan.discovery) {
-    auto found =
+    auto search_result =
         find_first_hosts(*plan.discovery, {plan.elastic->shortage_max, signals, plan.caller.pidfd},
                          state, [](const std::string& line) { (void)report_error(line); });
-    if (!found.ok()) return report_error(found.status().message());
-    if (found->signal != 0) return 128 + found->signal;
-    plan_with_hosts.hosts = found->hosts;
+    if (!search_result.ok()) return report_error(search_result.status().message());
+    if (search_result->signal != 0) return 128 + search_result->signal;
+    plan_with_hosts.hosts = search_result->hosts;
   }
   // The launcher that decides about the members runs on the driver's own host. So an elastic job
   // can go on after the loss of any other host.

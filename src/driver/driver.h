@@ -18,7 +18,7 @@ namespace farandole {
 
 struct DriverPlan {
   // `slots` is the number of workers of each host. In an elastic job, the driver also starts a
-  // launcher without workers on its own host, which becomes node 0.
+  // launcher without workers on its own host, and this launcher becomes node 0.
   std::vector<HostEntry> hosts;
   std::optional<DiscoveryPlan> discovery{};  // of an elastic job; then `hosts` is empty at first
   SshOptions ssh;
@@ -26,11 +26,12 @@ struct DriverPlan {
   // host.
   LauncherOrder order;
   std::string program;                   // the path of our program on all hosts
-  std::string version;                   // of this program; all hosts must have the same one
+  std::string version;                   // of this program; all hosts must have the same version
   std::chrono::seconds start_timeout{};  // for a host to answer
   std::chrono::seconds grace{};          // for workers to end after a signal
   // The descriptors of the program that has started the job. The driver opens the channels. It
-  // takes over and closes the streams: either those of all workers, or none, as in elastic jobs.
+  // takes over and closes `streams`. These are the streams of all workers, or none; in an elastic
+  // job, there are none.
   CallerDescriptors caller{};
   std::string output_folder;                     // for RankFiles of all ranks; empty: no files
   std::optional<Membership::Options> elastic{};  // empty: the hosts are fixed

@@ -76,7 +76,7 @@ class DriverTest : public ::testing::Test {
     ::_exit(run_driver(plan_));
   }
 
-  EndedJob end() {
+  EndedJob wait_for_end() {
     int status = 0;
     EXPECT_EQ(::waitpid(driver_, &status, 0), driver_);
     driver_ = -1;
@@ -86,7 +86,7 @@ class DriverTest : public ::testing::Test {
 
   EndedJob run(const std::string& script, const std::function<void()>& prepare = [] {}) {
     start(script, prepare);
-    return end();
+    return wait_for_end();
   }
 
   // Runs a job that never begins, because a host is missing.
@@ -99,7 +99,7 @@ class DriverTest : public ::testing::Test {
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
 
-  void interrupt(int signal) const { ::kill(driver_, signal); }
+  void send_signal(int signal) const { ::kill(driver_, signal); }
 
   std::string file_of(int stream) const {
     return ssh_.folder() + "/stream" + std::to_string(stream);
@@ -245,7 +245,7 @@ TEST_F(DriverTest, ExitCode255OfTheJobIsNotALostConnection) {
   EXPECT_EQ(job.output, "");
 }
 
-constexpr const char* kTrap =
+constexpr const char* kTrapScript =
     "trap 'echo $NODE got INT; exit 130' INT; echo ready $NODE; while :; do sleep 0.01; done";
 
 TEST_F(DriverTest, AnElasticJobIsOverWhenTheLauncherOfTheFirstNodeSucceeds) {
@@ -260,29 +260,31 @@ TEST_F(DriverTest, TheEndOfATracedLauncherIsNoticed) {
   start(
       "trap 'echo heard; exit 0' USR1; echo $HOST_NAME: launcher $PPID,; "
       "while :; do sleep 0.01; done");
-  const std::string begin = "localhost: launcher ";
-  wait_for_output(begin);
+  const std::string beginning = "localhost: launcher ";
+  wait_for_output(beginning);
   wait_for_output("owl: launcher ");
   const std::string output = text_of(STDOUT_FILENO);
-  const pid_t traced = std::stoi(output.substr(output.find(begin) + begin.size()));
-  if (::ptrace(PTRACE_SEIZE, traced, nullptr, nullptr) != 0)
+  const pid_t traced_launcher = std::stoi(output.substr(output.find(beginning) + beginning.size()));
+  if (::ptrace(PTRACE_SEIZE, traced_launcher, nullptr, nullptr) != 0)
     GTEST_SKIP() << "this process may not trace others: " << std::strerror(errno);
-  ::kill(traced, SIGKILL);
-  siginfo_t ended{};
-  EXPECT_EQ(::waitid(P_PID, static_cast<id_t>(traced), &ended, WEXITED | WNOWAIT | __WALL), 0);
-  interrupt(SIGUSR1);
+  ::kill(traced_launcher, SIGKILL);
+  siginfo_t end_info{};
+  EXPECT_EQ(
+      ::waitid(P_PID, static_cast<id_t>(traced_launcher), &end_info, WEXITED | WNOWAIT | __WALL),
+      0);
+  send_signal(SIGUSR1);
   wait_for_output("heard");  // the driver has seen the end of the traced launcher, too
-  EXPECT_EQ(::waitpid(traced, nullptr, __WALL), traced);
-  const EndedJob job = end();
+  EXPECT_EQ(::waitpid(traced_launcher, nullptr, __WALL), traced_launcher);
+  const EndedJob job = wait_for_end();
   EXPECT_EQ(job.code, 128 + SIGKILL);
   EXPECT_THAT(job.errors, HasSubstr("localhost: the launcher was killed by signal 9 (SIGKILL)"));
 }
 
 TEST_F(DriverTest, CtrlCReachesTheProgramsOnAllHosts) {
-  start(kTrap);
+  start(kTrapScript);
   for (const char* text : {"ready 0", "ready 1"}) wait_for_output(text);
-  interrupt(SIGINT);
-  const EndedJob job = end();
+  send_signal(SIGINT);
+  const EndedJob job = wait_for_end();
   EXPECT_EQ(job.code, 130);
   EXPECT_THAT(job.output, AllOf(HasSubstr("0 got INT\n"), HasSubstr("1 got INT\n")));
 }
@@ -290,25 +292,25 @@ TEST_F(DriverTest, CtrlCReachesTheProgramsOnAllHosts) {
 TEST_F(DriverTest, TheSecondSignalDoesNotWaitForPrograms) {
   start("trap '' INT; echo ready $NODE; exec sleep 1000");
   for (const char* text : {"ready 0", "ready 1"}) wait_for_output(text);
-  interrupt(SIGINT);
-  interrupt(SIGTERM);
-  EXPECT_EQ(end().code, 128 + SIGTERM);
+  send_signal(SIGINT);
+  send_signal(SIGTERM);
+  EXPECT_EQ(wait_for_end().code, 128 + SIGTERM);
 }
 
-// In a session of its own, as under `ssh -t` or `docker exec`.
+// The driver runs in a session of its own, as under `ssh -t` or `docker exec`.
 TEST_F(DriverTest, CtrlZDoesNotStopAJobThatNoShellCouldContinue) {
   start("trap 'exit 5' CONT; echo ready $NODE; while :; do sleep 0.01; done", [] { ::setsid(); });
   for (const char* text : {"ready 0", "ready 1"}) wait_for_output(text);
-  interrupt(SIGTSTP);
-  EXPECT_EQ(end().code, 5);
+  send_signal(SIGTSTP);
+  EXPECT_EQ(wait_for_end().code, 5);
 }
 
 TEST_F(DriverTest, SignalsOfUsersAreOnlyPassedOn) {
   start("trap 'echo $NODE got USR1; exit 0' USR1; echo ready $NODE; while :; do sleep 0.01; done");
   for (const char* text : {"ready 0", "ready 1"}) wait_for_output(text);
-  interrupt(SIGWINCH);
-  interrupt(SIGUSR1);
-  const EndedJob job = end();
+  send_signal(SIGWINCH);
+  send_signal(SIGUSR1);
+  const EndedJob job = wait_for_end();
   EXPECT_EQ(job.code, 0);
   EXPECT_THAT(job.output, AllOf(HasSubstr("0 got USR1\n"), HasSubstr("1 got USR1\n")));
 }
@@ -322,8 +324,8 @@ TEST_F(DriverTest, ASignalBeforeTheJobHasBegunEndsIt) {
   });
   while (!std::filesystem::exists(connected))
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  interrupt(SIGTERM);
-  const EndedJob job = end();
+  send_signal(SIGTERM);
+  const EndedJob job = wait_for_end();
   EXPECT_EQ(job.code, 128 + SIGTERM);
   EXPECT_EQ(job.errors, "");
 }
@@ -339,7 +341,7 @@ TEST_F(DriverTest, TheJobEndsWhenItsCallerEnds) {
   for (const char* text : {"ready 0", "ready 1"}) wait_for_output(text);
   ::kill(caller, SIGKILL);
   ::waitpid(caller, nullptr, 0);
-  EXPECT_EQ(end().code, 128 + SIGTERM);
+  EXPECT_EQ(wait_for_end().code, 128 + SIGTERM);
   ::close(plan_.caller.pidfd);
 }
 
@@ -359,7 +361,7 @@ TEST_F(DriverTest, AFolderThatCannotBeMadeIsAnError) {
   EXPECT_THAT(job.errors, AllOf(StartsWith("farandole: "), HasSubstr("/dev/null/ranks")));
 }
 
-TEST_F(DriverTest, TheErrorNamesALauncherWithoutFreeDescriptors) {
+TEST_F(DriverTest, ALauncherWithoutFreeDescriptorsReportsTheReason) {
   driver_ = ::fork();
   if (driver_ == 0) {
     const Descriptor file(::open(file_of(STDERR_FILENO).c_str(), O_WRONLY | O_CREAT, 0600));
@@ -369,10 +371,10 @@ TEST_F(DriverTest, TheErrorNamesALauncherWithoutFreeDescriptors) {
     const rlimit limit{count, count};
     ::setrlimit(RLIMIT_NOFILE, &limit);
     const int code = run_relayed_launcher({}, 1, [](const CallerDescriptors&) { return 0; });
-    ::close(STDIN_FILENO);  // the counts of the coverage need a descriptor
+    ::close(STDIN_FILENO);  // the coverage tool needs a free descriptor to write its counts
     ::_exit(code);
   }
-  const EndedJob launcher = end();
+  const EndedJob launcher = wait_for_end();
   EXPECT_EQ(launcher.code, 1);
   EXPECT_THAT(launcher.errors, StartsWith("farandole: pipe2: Too many open files ("));
 }
@@ -398,7 +400,7 @@ struct DescriptorEnds {
   }
 };
 
-// Receives a channel, with the number of its rank.
+// Receives a channel, and the number of the rank to which it belongs.
 std::pair<std::uint32_t, Descriptor> receive_channel(const Descriptor& door) {
   std::uint32_t rank = 0;
   iovec part{&rank, sizeof rank};
@@ -447,22 +449,22 @@ TEST_F(DriverTest, ChannelsOutputAndReportsAreRelayed) {
     EXPECT_EQ(streams.text_of(2 * rank), "output of " + std::to_string(rank) + "\n");
     EXPECT_EQ(streams.text_of(2 * rank + 1), "");
   }
-  const std::string lines = report.text_of(0);
-  EXPECT_THAT(lines, AllOf(HasSubstr("ended 0 code 0\n"), HasSubstr("ended 1 code 0\n")));
+  const std::string report_lines = report.text_of(0);
+  EXPECT_THAT(report_lines, AllOf(HasSubstr("ended 0 code 0\n"), HasSubstr("ended 1 code 0\n")));
   // Only the cause that a launcher names first is reported.
-  EXPECT_EQ(lines.find("cause 0\n"), lines.rfind("cause 0\n"));
-  EXPECT_NE(lines.find("cause 0\n"), std::string::npos);
-  const EndedJob job = end();
+  EXPECT_EQ(report_lines.find("cause 0\n"), report_lines.rfind("cause 0\n"));
+  EXPECT_NE(report_lines.find("cause 0\n"), std::string::npos);
+  const EndedJob job = wait_for_end();
   EXPECT_EQ(job.code, 0);
   EXPECT_EQ(job.errors, "");
 }
 
 TEST_F(DriverTest, SignalsReachARelayedLauncher) {
   plan_.output_folder = ssh_.folder() + "/ranks";
-  start(kTrap);
+  start(kTrapScript);
   for (const char* text : {"ready 0", "ready 1"}) wait_for_output(text);
-  interrupt(SIGINT);
-  EXPECT_EQ(end().code, 130);
+  send_signal(SIGINT);
+  EXPECT_EQ(wait_for_end().code, 130);
 }
 
 }  // namespace

@@ -14,9 +14,10 @@
 
 namespace farandole {
 
-// Takes the first of the listed hosts that together have at most `slots_max` slots. `slots_max` is
-// at least the number of slots of each host. A pure function.
-std::vector<HostEntry> first_hosts(const std::vector<HostEntry>& listed, int slots_max);
+// Goes through the listed hosts in order, and takes each host that fits: the taken hosts together
+// must have at most `slots_max` slots. `slots_max` is at least the number of slots of each host. A
+// pure function.
+std::vector<HostEntry> first_hosts(const std::vector<HostEntry>& listed_hosts, int slots_max);
 
 struct FirstHosts {
   std::vector<HostEntry> hosts{};
@@ -30,10 +31,11 @@ struct SearchLimits {
   int caller = -1;            // a pidfd of the program that has started the job; −1: none
 };
 
-// Runs the program until it lists hosts with enough slots. `show` gets lines for the user. Blocks
-// for at most `time_max`. If the caller ends, the result is SIGTERM. Errors: kStop.
+// Runs the program until it lists hosts with enough slots. `show_line` gets lines for the user.
+// Blocks for at most `time_max`. If the caller ends, the signal in the result is SIGTERM. Errors:
+// kStop.
 Result<FirstHosts> find_first_hosts(const DiscoveryPlan& plan, const SearchLimits& limits,
                                     const OriginalProcessState& state,
-                                    const std::function<void(const std::string&)>& show);
+                                    const std::function<void(const std::string&)>& show_line);
 
 }  // namespace farandole

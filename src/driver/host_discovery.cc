@@ -24,7 +24,7 @@ HostDiscovery::HostDiscovery(DiscoveryPlan plan, Poller& poller, std::uint64_t t
       name_("--host-discovery-script: \"" + escape_controls(plan_.program) + "\""),
       poller_(poller),
       tag_(tag),
-      state_(state) {}
+      original_state_(state) {}
 
 HostDiscovery::~HostDiscovery() {
   if (process_.pid > 0) end_run();
@@ -33,17 +33,17 @@ HostDiscovery::~HostDiscovery() {
 Status HostDiscovery::start(TimePoint now) {
   next_run_ = now + kRunPause;
   FARANDOLE_TRY_ASSIGN(Pipe pipe, make_pipe());
-  ::fcntl(pipe.reading.get(), F_SETFL, O_NONBLOCK);
+  ::fcntl(pipe.read_end.get(), F_SETFL, O_NONBLOCK);
   const std::vector<std::string> command{"/bin/sh", "-c", plan_.program};
   FARANDOLE_TRY_ASSIGN(process_,
                        start_process({.command = command,
                                       .environment = merge_environment({inherited_environment()}),
                                       .inherited = {},
-                                      .standard_output = pipe.writing.get(),
+                                      .standard_output = pipe.write_end.get(),
                                       .standard_error = STDERR_FILENO,
-                                      .state = state_}));
-  output_ = std::move(pipe.reading);
-  text_.clear();
+                                      .original_state = original_state_}));
+  output_ = std::move(pipe.read_end);
+  output_text_.clear();
   run_deadline_ = now + kRunTimeMax;
   if (poller_.add(process_.pidfd.get(), Poller::Interest::kReading, tag_) &&
       poller_.add(output_.get(), Poller::Interest::kReading, tag_))
@@ -52,7 +52,7 @@ Status HostDiscovery::start(TimePoint now) {
   return Status::stop("it cannot be watched");
 }
 
-void HostDiscovery::read() {
+void HostDiscovery::read_output() {
   std::array<char, 1 << 14> buffer;
   for (;;) {
     const ssize_t count = ::read(output_.get(), buffer.data(), buffer.size());
@@ -60,8 +60,8 @@ void HostDiscovery::read() {
       if (count == 0) poller_.remove(output_.get());
       return;
     }
-    if (text_.size() < kOutputBytesMax)
-      text_.append(buffer.data(), static_cast<std::size_t>(count));
+    if (output_text_.size() < kOutputBytesMax)
+      output_text_.append(buffer.data(), static_cast<std::size_t>(count));
   }
 }
 
@@ -70,9 +70,9 @@ void HostDiscovery::end_run() {
   poller_.remove(process_.pidfd.get());
   poller_.remove(output_.get());
   ::kill(-process_.pid, SIGKILL);
-  const auto how = reap(process_.pid);
-  exit_code_ = how ? std::optional(how->exit_code()) : std::nullopt;
-  if (!how) ::waitpid(process_.pid, nullptr, 0);  // it was killed just now
+  const auto process_end = reap(process_.pid);
+  exit_code_ = process_end ? std::optional(process_end->exit_code()) : std::nullopt;
+  if (!process_end) ::waitpid(process_.pid, nullptr, 0);  // it was killed just now
   process_ = {};
   output_.reset();
 }
@@ -85,13 +85,13 @@ HostDiscovery::Update HostDiscovery::advance(TimePoint now) {
     status = start(now);
     if (status.ok()) return update;
   } else {
-    read();
-    timed_out_ = !has_ended(process_.pidfd);
-    if (timed_out_ && now < run_deadline_) return update;
-    read();
+    read_output();
+    has_timed_out_ = !has_ended(process_.pidfd);
+    if (has_timed_out_ && now < run_deadline_) return update;
+    read_output();
     end_run();
     next_run_ = now + kRunPause;
-    auto hosts = result();
+    auto hosts = parse_output();
     status = hosts.status();
     if (hosts.ok()) update.hosts = *std::move(hosts);
   }
@@ -100,17 +100,17 @@ HostDiscovery::Update HostDiscovery::advance(TimePoint now) {
   return update;
 }
 
-Result<std::vector<HostEntry>> HostDiscovery::result() const {
-  if (timed_out_)
+Result<std::vector<HostEntry>> HostDiscovery::parse_output() const {
+  if (has_timed_out_)
     return Status::stop(
         format_text("{} has not ended within {} s; it was killed", name_, kRunTimeMax.count()));
   if (exit_code_ != 0)
     return Status::stop(
         format_text("{} has failed with exit code {}", name_, exit_code_.value_or(-1)));
-  if (text_.size() >= kOutputBytesMax)
+  if (output_text_.size() >= kOutputBytesMax)
     return Status::stop(format_text("{} writes more than {} bytes", name_, kOutputBytesMax));
   FARANDOLE_TRY_ASSIGN(auto hosts,
-                       parse_hostfile(text_, "the output of " + name_, plan_.slots_default));
+                       parse_hostfile(output_text_, "the output of " + name_, plan_.slots_default));
   for (HostEntry& host : hosts) host.slots = std::min(host.slots, plan_.slots_max);
   return hosts;
 }

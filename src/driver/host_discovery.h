@@ -48,21 +48,21 @@ class HostDiscovery {
 
  private:
   Status start(TimePoint now);
-  void read();
-  Result<std::vector<HostEntry>> result() const;
+  void read_output();
+  Result<std::vector<HostEntry>> parse_output() const;
   void end_run();
 
   DiscoveryPlan plan_;
   std::string name_;  // of the command, for messages to the user
   Poller& poller_;
   std::uint64_t tag_;
-  const OriginalProcessState& state_;
-  StartedProcess process_;  // pid 0: it does not run
+  const OriginalProcessState& original_state_;
+  StartedProcess process_;  // pid 0: the program does not run
   Descriptor output_;
-  std::string text_;
+  std::string output_text_;
   TimePoint next_run_{};
   TimePoint run_deadline_{};
-  bool timed_out_ = false;
+  bool has_timed_out_ = false;
   std::optional<int> exit_code_{};
   std::string last_error_;
 };

@@ -32,8 +32,8 @@ std::vector<std::string> texts(const std::vector<HostEntry>& hosts) {
 class HostDiscoveryTest : public ::testing::Test {
  protected:
   HostDiscoveryTest() {
-    ::sigprocmask(SIG_SETMASK, nullptr, &state_.signal_mask);
-    ::getrlimit(RLIMIT_NOFILE, &state_.descriptor_limit);
+    ::sigprocmask(SIG_SETMASK, nullptr, &original_state_.signal_mask);
+    ::getrlimit(RLIMIT_NOFILE, &original_state_.descriptor_limit);
   }
   // Runs the program once and returns its outcome.
   HostDiscovery::Update run_once(HostDiscovery& discovery) {
@@ -50,47 +50,47 @@ class HostDiscoveryTest : public ::testing::Test {
   bool is_idle(const HostDiscovery& discovery) const {
     return discovery.deadline() == now_ + HostDiscovery::kRunPause;
   }
-  HostDiscovery discovery(const char* program, int slots_max = 100) {
+  HostDiscovery make_discovery(const char* program, int slots_max = 100) {
     return HostDiscovery({.program = program, .slots_max = slots_max, .slots_default = 3}, poller_,
-                         7, state_);
+                         7, original_state_);
   }
 
   TimePoint now_ = std::chrono::steady_clock::now();
-  OriginalProcessState state_{};
+  OriginalProcessState original_state_{};
   Poller poller_ = Poller::create().value();
 };
 
 TEST_F(HostDiscoveryTest, ListsHosts) {
-  auto one = discovery("echo hen:2; echo 'owl slots=30  # a comment'; echo fox", 4);
-  EXPECT_THAT(texts(run_once(one).hosts.value()), ElementsAre("hen:2", "owl:4", "fox:3"));
-  EXPECT_THAT(texts(run_once(one).hosts.value()), ElementsAre("hen:2", "owl:4", "fox:3"));
+  auto discovery = make_discovery("echo hen:2; echo 'owl slots=30  # a comment'; echo fox", 4);
+  EXPECT_THAT(texts(run_once(discovery).hosts.value()), ElementsAre("hen:2", "owl:4", "fox:3"));
+  EXPECT_THAT(texts(run_once(discovery).hosts.value()), ElementsAre("hen:2", "owl:4", "fox:3"));
 }
 
 TEST_F(HostDiscoveryTest, ARepeatedFailureIsReportedOnce) {
-  auto one = discovery("echo hen; exit 3");
-  EXPECT_THAT(run_once(one).error, HasSubstr("has failed with exit code 3"));
-  const auto again = run_once(one);
-  EXPECT_EQ(again.error, "");
-  EXPECT_FALSE(again.hosts.has_value()) << "the output of a failed program does not count";
+  auto discovery = make_discovery("echo hen; exit 3");
+  EXPECT_THAT(run_once(discovery).error, HasSubstr("has failed with exit code 3"));
+  const auto second_update = run_once(discovery);
+  EXPECT_EQ(second_update.error, "");
+  EXPECT_FALSE(second_update.hosts.has_value()) << "the output of a failed program does not count";
 }
 
 TEST_F(HostDiscoveryTest, OutputThatIsNotAListIsAnError) {
-  auto one = discovery("echo '-oProxyCommand=x'");
-  EXPECT_THAT(run_once(one).error, HasSubstr("line 1"));
-  auto other = discovery("true");
-  EXPECT_THAT(run_once(other).error, HasSubstr("names no host"));
+  auto discovery = make_discovery("echo '-oProxyCommand=x'");
+  EXPECT_THAT(run_once(discovery).error, HasSubstr("line 1"));
+  auto second_discovery = make_discovery("true");
+  EXPECT_THAT(run_once(second_discovery).error, HasSubstr("names no host"));
 }
 
 TEST_F(HostDiscoveryTest, AProgramThatHangsIsKilled) {
-  auto one = discovery("sleep 1000");
-  (void)one.advance(now_);
+  auto discovery = make_discovery("sleep 1000");
+  (void)discovery.advance(now_);
   now_ += HostDiscovery::kRunTimeMax;
-  EXPECT_THAT(one.advance(now_).error, HasSubstr("has not ended within 20 s; it was killed"));
+  EXPECT_THAT(discovery.advance(now_).error, HasSubstr("has not ended within 20 s; it was killed"));
 }
 
 TEST_F(HostDiscoveryTest, TooMuchOutputIsAnError) {
-  auto one = discovery("yes hen | head -c 2000000");
-  EXPECT_THAT(run_once(one).error, HasSubstr("writes more than 1048576 bytes"));
+  auto discovery = make_discovery("yes hen | head -c 2000000");
+  EXPECT_THAT(run_once(discovery).error, HasSubstr("writes more than 1048576 bytes"));
 }
 
 TEST(FirstHosts, AreWholeHosts) {
@@ -100,52 +100,54 @@ TEST(FirstHosts, AreWholeHosts) {
 }
 
 TEST_F(HostDiscoveryTest, TheJobWaitsForEnoughSlots) {
-  sigset_t none;
-  sigemptyset(&none);
-  const Descriptor signals(::signalfd(-1, &none, SFD_CLOEXEC | SFD_NONBLOCK));
+  sigset_t no_signals;
+  sigemptyset(&no_signals);
+  const Descriptor signals(::signalfd(-1, &no_signals, SFD_CLOEXEC | SFD_NONBLOCK));
   std::vector<std::string> lines;
   const auto show = [&](const std::string& line) { lines.push_back(line); };
-  const auto found = find_first_hosts({.program = "echo a:2", .slots_at_start = 2, .slots_max = 4},
-                                      {seconds(60), signals}, state_, show);
-  ASSERT_TRUE(found.ok());
-  EXPECT_THAT(texts(found->hosts), ElementsAre("a:2"));
+  const auto search_result =
+      find_first_hosts({.program = "echo a:2", .slots_at_start = 2, .slots_max = 4},
+                       {seconds(60), signals}, original_state_, show);
+  ASSERT_TRUE(search_result.ok());
+  EXPECT_THAT(texts(search_result->hosts), ElementsAre("a:2"));
   EXPECT_THAT(lines, IsEmpty());
-  const auto missing =
+  const auto failed_search =
       find_first_hosts({.program = "echo a:2", .slots_at_start = 3, .slots_max = 4},
-                       {seconds(5), signals}, state_, show);
-  EXPECT_THAT(missing.status().message(), HasSubstr("no hosts with 3 slots were found within 5 s"));
+                       {seconds(5), signals}, original_state_, show);
+  EXPECT_THAT(failed_search.status().message(),
+              HasSubstr("no hosts with 3 slots were found within 5 s"));
   EXPECT_THAT(lines, ElementsAre("the hosts have 2 slots so far; the job starts when there are 3"));
 }
 
 TEST_F(HostDiscoveryTest, ASignalEndsTheSearch) {
-  sigset_t signal;
-  sigset_t before;
-  sigemptyset(&signal);
-  sigaddset(&signal, SIGTERM);
-  ::sigprocmask(SIG_BLOCK, &signal, &before);
-  const Descriptor signals(::signalfd(-1, &signal, SFD_CLOEXEC | SFD_NONBLOCK));
+  sigset_t signal_set;
+  sigset_t original_mask;
+  sigemptyset(&signal_set);
+  sigaddset(&signal_set, SIGTERM);
+  ::sigprocmask(SIG_BLOCK, &signal_set, &original_mask);
+  const Descriptor signals(::signalfd(-1, &signal_set, SFD_CLOEXEC | SFD_NONBLOCK));
   ::raise(SIGTERM);
-  const auto found =
+  const auto search_result =
       find_first_hosts({.program = "sleep 1000", .slots_at_start = 1, .slots_max = 4},
-                       {seconds(60), signals}, state_, [](const std::string&) {});
-  ::sigprocmask(SIG_SETMASK, &before, nullptr);
-  ASSERT_TRUE(found.ok());
-  EXPECT_EQ(found->signal, SIGTERM);
+                       {seconds(60), signals}, original_state_, [](const std::string&) {});
+  ::sigprocmask(SIG_SETMASK, &original_mask, nullptr);
+  ASSERT_TRUE(search_result.ok());
+  EXPECT_EQ(search_result->signal, SIGTERM);
 }
 
 TEST_F(HostDiscoveryTest, TheEndOfTheCallerEndsTheSearch) {
-  sigset_t none;
-  sigemptyset(&none);
-  const Descriptor signals(::signalfd(-1, &none, SFD_CLOEXEC | SFD_NONBLOCK));
+  sigset_t no_signals;
+  sigemptyset(&no_signals);
+  const Descriptor signals(::signalfd(-1, &no_signals, SFD_CLOEXEC | SFD_NONBLOCK));
   const pid_t caller = ::fork();
   if (caller == 0) ::_exit(0);
   const Descriptor pidfd(static_cast<int>(::syscall(SYS_pidfd_open, caller, 0)));
-  const auto found =
-      find_first_hosts({.program = "sleep 1000", .slots_at_start = 1, .slots_max = 4},
-                       {seconds(60), signals, pidfd.get()}, state_, [](const std::string&) {});
+  const auto search_result = find_first_hosts(
+      {.program = "sleep 1000", .slots_at_start = 1, .slots_max = 4},
+      {seconds(60), signals, pidfd.get()}, original_state_, [](const std::string&) {});
   ::waitpid(caller, nullptr, 0);
-  ASSERT_TRUE(found.ok());
-  EXPECT_EQ(found->signal, SIGTERM);
+  ASSERT_TRUE(search_result.ok());
+  EXPECT_EQ(search_result->signal, SIGTERM);
 }
 
 }  // namespace

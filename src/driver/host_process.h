@@ -15,28 +15,29 @@
 namespace farandole {
 
 struct HostProcess {
-  enum class State { kWaiting, kConnecting, kGreeted, kHasOrder, kEnded };
+  enum class State { kNotStarted, kConnecting, kGreeted, kHasOrder, kEnded };
 
-  HostProcess(const HostEntry& host, Poller& poller, RemoteProcess::Tags tags, int first)
-      : remote(host, poller, tags), first_rank(first) {}
+  HostProcess(const HostEntry& host, Poller& poller, RemoteProcess::Tags tags,
+              int first_rank_of_host)
+      : remote(host, poller, tags), first_rank(first_rank_of_host) {}
 
   const std::string& name() const { return remote.host().name; }
 
   RemoteProcess remote;
-  State state = State::kWaiting;
+  State state = State::kNotStarted;
   int output = -1;  // we read its standard output from this descriptor of JobOutput
   TimePoint answer_deadline{};
-  bool got_order = false;
+  bool has_got_order = false;
   bool has_failed = false;         // it could not be started
   bool has_exit_code_255 = false;  // the launcher there has said that its exit code is kSshError
   int first_rank = 0;
   std::unique_ptr<StreamRelay> relay{};  // null if nothing is relayed, or before the order
-  std::string report{};                  // the beginning of the next line of its launcher's report
+  std::string incomplete_report_line{};  // of the report of its launcher; not a whole line yet
   // The following fields are for elastic jobs.
-  bool told_to_leave = false;  // by the driver
+  bool was_told_to_leave = false;  // by the driver
   bool is_leaving = false;
   bool takes_part = false;   // it has joined the job, and was not lost since
-  bool job_is_over = false;  // node 0 has said so
+  bool job_is_over = false;  // node 0 has said that the job is over
   std::optional<TimePoint> kill_time{};
   std::optional<TimePoint> join_time{};
   int failure_count = 0;                    // how often it has failed
@@ -44,7 +45,7 @@ struct HostProcess {
   std::string why_failed{};                 // why it must be started again
 };
 
-// Whether the connection to the host was lost, or our process was killed by a signal.
+// Whether the connection to the host was lost, or the process was killed by a signal.
 bool was_lost(const HostProcess& process);
 // Call these when the process has ended. how_it_ended() returns a text for the user. exit_code_of()
 // returns the exit code of the launcher, or 1 if it is not known.

@@ -20,22 +20,23 @@ std::optional<RelayedParts> HostRelays::relayed_parts() const {
   return has_any ? std::optional(relayed) : std::nullopt;
 }
 
-Status HostRelays::begin(HostProcess& process, std::uint64_t tag) {
+Status HostRelays::begin_relay(HostProcess& process, std::uint64_t tag) {
   FARANDOLE_TRY_ASSIGN(Pipe input, make_pipe());
   FARANDOLE_TRY_ASSIGN(Pipe output, make_pipe());
-  RemoteProcess::Input to_launcher = process.remote.replace_input(std::move(input.writing));
-  Descriptor from_launcher = output_.replace_stream(process.output, std::move(output.reading));
-  FARANDOLE_TRY_ASSIGN(
-      std::vector<RelayStream> streams,
-      streams_of_host(caller_, process.first_rank, process.remote.host().slots,
-                      [this, &process](std::string_view bytes) { take_report(process, bytes); }));
+  RemoteProcess::Input launcher_input = process.remote.replace_input(std::move(input.write_end));
+  Descriptor launcher_output = output_.replace_stream(process.output, std::move(output.read_end));
+  FARANDOLE_TRY_ASSIGN(std::vector<RelayStream> streams,
+                       streams_of_host(caller_, process.first_rank, process.remote.host().slots,
+                                       [this, &process](std::string_view bytes) {
+                                         receive_report(process, bytes);
+                                       }));
   if (files_) add_copies(process, streams);
-  streams.push_back({.id = kInputStream, .source = std::move(input.reading)});
-  streams.push_back({.id = kOutputStream, .sink = std::move(output.writing)});
+  streams.push_back({.id = kInputStream, .source = std::move(input.read_end)});
+  streams.push_back({.id = kOutputStream, .sink = std::move(output.write_end)});
   FARANDOLE_TRY_ASSIGN(
       StreamRelay relay,
-      StreamRelay::create(std::move(from_launcher), std::move(to_launcher.descriptor),
-                          std::move(streams), to_launcher.unsent));
+      StreamRelay::create(std::move(launcher_output), std::move(launcher_input.descriptor),
+                          std::move(streams), launcher_input.unsent));
   process.relay = std::make_unique<StreamRelay>(std::move(relay));
   if (poller_.add(process.relay->descriptor(), Poller::Interest::kReading, tag)) return {};
   process.relay.reset();  // closes the launcher's input, so that it ends
@@ -48,7 +49,8 @@ void HostRelays::add_copies(const HostProcess& process, std::vector<RelayStream>
     for (const std::uint32_t stream : {0U, 1U}) {
       const int rank = process.first_rank + worker;
       const auto write = [this, rank, stream](std::string_view bytes) {
-        if (const auto complaint = files_->write(rank, stream, bytes)) output_.error(*complaint);
+        if (const auto complaint = files_->write(rank, stream, bytes))
+          output_.show_error(*complaint);
       };
       streams.push_back({.id = copy_stream(worker, stream), .consume = write});
     }
@@ -59,15 +61,15 @@ bool HostRelays::serve(HostProcess& process) {
   const bool was_ok = process.relay->failure().ok();
   process.relay->serve();
   if (was_ok && !process.relay->failure().ok())
-    output_.error(process.name() + ": " + process.relay->failure().message());
+    output_.show_error(process.name() + ": " + process.relay->failure().message());
   if (!process.relay->has_written_everything()) return false;
   poller_.remove(process.relay->descriptor());
   return true;
 }
 
 // The lines of all launchers go to one descriptor, so only whole lines are passed on.
-void HostRelays::take_report(HostProcess& process, std::string_view bytes) {
-  std::string& incomplete_line = process.report;
+void HostRelays::receive_report(HostProcess& process, std::string_view bytes) {
+  std::string& incomplete_line = process.incomplete_report_line;
   incomplete_line += bytes;
   for (auto end = incomplete_line.find('\n'); end != std::string::npos;
        end = incomplete_line.find('\n')) {
@@ -75,7 +77,7 @@ void HostRelays::take_report(HostProcess& process, std::string_view bytes) {
     // Several launchers may name a cause. The launcher that names its cause first has seen the
     // first failure, so later causes are dropped.
     const bool is_cause = line.starts_with(kCauseLineBeginning);
-    if (!is_cause || !std::exchange(has_reported_cause_, true)) report_.pass_on(line);
+    if (!is_cause || !std::exchange(has_reported_cause_, true)) caller_report_.pass_on(line);
     incomplete_line.erase(0, end + 1);
   }
 }

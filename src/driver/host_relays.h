@@ -32,32 +32,32 @@ class HostRelays {
         files_(std::move(files)),
         poller_(poller),
         output_(output),
-        report_(poller, report_tag, caller.report) {}
+        caller_report_(poller, report_tag, caller.report) {}
 
-  // The parts that the launchers must relay. Empty if the driver only needs the output that they
-  // show.
+  // The parts that the launchers must relay. Empty if the driver only needs the output that the
+  // launchers show.
   std::optional<RelayedParts> relayed_parts() const;
   // From now on, the launcher's standard input and output are two of the streams that are relayed.
-  // The launcher does not send data between its greeting and its order. The poller reports `tag`
-  // when the relay has something to do. Errors: kStop.
-  Status begin(HostProcess& process, std::uint64_t tag);
+  // No data are lost, because the launcher sends nothing between its greeting and its order. The
+  // poller reports `tag` when the relay has something to do. Errors: kStop.
+  Status begin_relay(HostProcess& process, std::uint64_t tag);
   // Call it when the poller reports the relay of the process. Returns whether everything is
   // written; then the poller does not report the relay again.
   bool serve(HostProcess& process);
 
-  void report_writable() { report_.sink_writable(); }
-  bool report_is_written() const { return report_.everything_is_written(); }
+  void report_writable() { caller_report_.sink_writable(); }
+  bool report_is_written() const { return caller_report_.everything_is_written(); }
 
  private:
   void add_copies(const HostProcess& process, std::vector<RelayStream>& streams);
-  void take_report(HostProcess& process, std::string_view bytes);
+  void receive_report(HostProcess& process, std::string_view bytes);
 
   const CallerDescriptors& caller_;
   std::optional<RankFiles> files_;
   Poller& poller_;
   JobOutput& output_;
-  CallerReport report_;
-  bool has_reported_cause_ = false;  // which rank has failed first
+  CallerReport caller_report_;
+  bool has_reported_cause_ = false;  // a line with the rank that failed first
 };
 
 }  // namespace farandole

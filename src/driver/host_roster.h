@@ -16,11 +16,11 @@ namespace farandole {
 class HostRoster {
  public:
   // These hosts are the nodes 0, 1, … of the job.
-  explicit HostRoster(const std::vector<HostEntry>& first);
+  explicit HostRoster(const std::vector<HostEntry>& hosts);
 
   struct Changes {
     std::vector<int> leaving{};       // these nodes must leave the job
-    std::vector<int> listed_again{};  // these nodes should leave, but are listed again
+    std::vector<int> listed_again{};  // these nodes had to leave, but are listed again
     // This host becomes the node with this number. The number is new, or the launcher of the node
     // with this number has ended.
     struct Addition {
@@ -28,12 +28,12 @@ class HostRoster {
       HostEntry host{};
       int failed_starts = 0;  // how many starts of its launcher have failed
     };
-    std::optional<Addition> added{};
+    std::optional<Addition> addition{};
   };
   // The hosts that the job may use now. If the number of slots of a host has changed, it counts as
   // another host. At most one host is added at a time, because node 0 accepts new nodes in their
   // order.
-  Changes update(const std::vector<HostEntry>& listed);
+  Changes update(const std::vector<HostEntry>& listed_hosts);
 
   void launcher_started(int node);
   void launcher_ended(int node) { at(node).has_ended = true; }
@@ -46,17 +46,17 @@ class HostRoster {
     HostEntry host;
     bool is_wanted = true;
     bool has_ended = false;
-    bool has_joined = false;  // this host
+    bool has_joined = false;  // this host has joined with this number
     bool was_used = false;    // a host, perhaps an earlier one, has joined with this number
   };
 
   Node& at(int node) { return nodes_.at(static_cast<std::size_t>(node)); }
-  int starts_of(const HostEntry& host) const;
-  std::optional<int> number_for(const HostEntry& host) const;
+  int start_count_of(const HostEntry& host) const;
+  std::optional<int> free_number_for(const HostEntry& host) const;
 
   std::vector<Node> nodes_;
   // How often each host was started since it last joined.
-  std::map<std::string, int> starts_;
+  std::map<std::string, int> start_counts_;
 };
 
 }  // namespace farandole

@@ -3,12 +3,12 @@
 // sends one byte for each signal that the process must pass on. The end of the input means that the
 // driver is gone.
 //
-// The process first writes an empty line and greeting() to its standard output, and the same to its
-// standard error. Node 0 then writes the lines `listens ADDRESS…` and, when all nodes have joined,
-// `begins` to its standard output. After that, the streams are those of its workers.
+// The process first writes an empty line and its greeting to its standard output, and the same to
+// its standard error. Node 0 then writes the lines `listens ADDRESS…` and, when all nodes have
+// joined, `begins` to its standard output. After that, the streams are those of its workers.
 //
-// If the order says so, the standard input and output carry frames of a relay after the order. All
-// of the above then travels in two of its streams.
+// If the order requests a relay, the standard input and output carry frames of the relay after the
+// order. Everything described above then travels in two streams of the relay.
 #pragma once
 
 #include <cstddef>
@@ -27,7 +27,7 @@ namespace farandole {
 // What the launcher relays over its connection to the driver (see relayed_launcher.h).
 struct RelayedParts {
   bool has_channels = false;  // the channels of the workers
-  bool has_streams = false;   // their output, apart from that of the launcher
+  bool has_streams = false;   // the output of the workers, separate from that of the launcher
   bool has_copies = false;    // unchanged copies of the output that the launcher shows
 
   friend bool operator==(const RelayedParts&, const RelayedParts&) = default;
@@ -61,7 +61,7 @@ Bytes encode(const LauncherOrder& order);
 // Decodes the fields, without the length. Empty if the bytes are not an order.
 std::optional<LauncherOrder> decode_launcher_order(std::span<const std::byte> bytes);
 
-// The beginning of the greeting line; the version of the program follows.
+// The beginning of the greeting. The version of the program follows in the same line.
 inline constexpr std::string_view kAgentGreeting = "farandole agent ";
 
 }  // namespace farandole

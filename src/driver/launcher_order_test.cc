@@ -23,37 +23,37 @@ LauncherOrder sample_order() {
           .relayed = RelayedParts{.has_channels = true, .has_copies = true}};
 }
 
-std::span<const std::byte> rest_of(const Bytes& bytes) { return std::span(bytes).subspan(4); }
+std::span<const std::byte> fields_of(const Bytes& bytes) { return std::span(bytes).subspan(4); }
 
 TEST(LauncherOrderTest, DecodingReturnsTheEncodedOrder) {
   const Bytes bytes = encode(sample_order());
   EXPECT_EQ(ByteReader(bytes).get<std::uint32_t>(), bytes.size() - 4);
-  EXPECT_EQ(decode_launcher_order(rest_of(bytes)), sample_order());
+  EXPECT_EQ(decode_launcher_order(fields_of(bytes)), sample_order());
 }
 
 TEST(LauncherOrderTest, InvalidBytesAreRejected) {
   Bytes bytes = encode(sample_order());
   for (std::size_t count = 0; count < bytes.size() - 4; ++count)
-    EXPECT_FALSE(decode_launcher_order(rest_of(bytes).first(count)).has_value());
+    EXPECT_FALSE(decode_launcher_order(fields_of(bytes).first(count)).has_value());
   bytes.push_back(std::byte{0});
-  EXPECT_FALSE(decode_launcher_order(rest_of(bytes)).has_value());
+  EXPECT_FALSE(decode_launcher_order(fields_of(bytes)).has_value());
   LauncherOrder order = sample_order();
   order.node = 3;
-  EXPECT_FALSE(decode_launcher_order(rest_of(encode(order))).has_value());
+  EXPECT_FALSE(decode_launcher_order(fields_of(encode(order))).has_value());
   order = sample_order();
   order.program.clear();
-  EXPECT_FALSE(decode_launcher_order(rest_of(encode(order))).has_value());
+  EXPECT_FALSE(decode_launcher_order(fields_of(encode(order))).has_value());
 }
 
 TEST(LauncherOrderTest, ChangedBytesAreDecodedSafely) {
   std::mt19937 random(1);
   const Bytes bytes = encode(sample_order());
   for (int i = 0; i < 20'000; ++i) {
-    Bytes changed(bytes.begin() + 4, bytes.end());
+    Bytes changed_bytes(bytes.begin() + 4, bytes.end());
     for (auto change = random() % 4; change < 4; ++change)
-      changed[random() % changed.size()] = static_cast<std::byte>(random());
-    if (const auto order = decode_launcher_order(changed)) {
-      EXPECT_EQ(decode_launcher_order(rest_of(encode(*order))), order);
+      changed_bytes[random() % changed_bytes.size()] = static_cast<std::byte>(random());
+    if (const auto order = decode_launcher_order(changed_bytes)) {
+      EXPECT_EQ(decode_launcher_order(fields_of(encode(*order))), order);
     }
   }
 }

@@ -24,22 +24,22 @@ constexpr auto kSecretTimeout = std::chrono::seconds(60);
 
 Status driver_gone_error() { return Status::stop(""); }
 
-Status read_all(std::span<std::byte> into) {
-  while (!into.empty()) {
-    const ssize_t count = ::read(STDIN_FILENO, into.data(), into.size());
+Status read_all(std::span<std::byte> buffer) {
+  while (!buffer.empty()) {
+    const ssize_t count = ::read(STDIN_FILENO, buffer.data(), buffer.size());
     if (count < 0 && errno == EINTR) continue;
     if (count <= 0) return driver_gone_error();
-    into = into.subspan(static_cast<std::size_t>(count));
+    buffer = buffer.subspan(static_cast<std::size_t>(count));
   }
   return {};
 }
 
 Result<LauncherOrder> read_order() {
-  std::uint32_t bytes = 0;
-  FARANDOLE_TRY(read_all(std::as_writable_bytes(std::span(&bytes, 1))));
-  if (bytes > kOrderBytesMax)
+  std::uint32_t byte_count = 0;
+  FARANDOLE_TRY(read_all(std::as_writable_bytes(std::span(&byte_count, 1))));
+  if (byte_count > kOrderBytesMax)
     return Status::fix_call("`farandole agent` is started by `farandole run -H …`, not by users");
-  Bytes content(bytes);
+  Bytes content(byte_count);
   FARANDOLE_TRY(read_all(content));
   auto order = decode_launcher_order(content);
   if (!order) return Status::fix_call("the driver has sent bytes that are not an order");
@@ -55,9 +55,9 @@ Result<LauncherSession> LauncherSession::begin(std::string_view version) {
   if (secret.status().code() == StatusCode::kFixCall) return driver_gone_error();
   if (!secret.ok()) return secret.status();
   FARANDOLE_TRY_ASSIGN(LauncherOrder order, read_order());
-  FARANDOLE_TRY_ASSIGN(const Descriptor shared, share_secret(*secret));
-  FARANDOLE_TRY_ASSIGN(Descriptor readable, secret_for_worker(shared));
-  return LauncherSession(std::move(order), std::move(readable));
+  FARANDOLE_TRY_ASSIGN(const Descriptor shared_secret, share_secret(*secret));
+  FARANDOLE_TRY_ASSIGN(Descriptor readable_secret, secret_for_worker(shared_secret));
+  return LauncherSession(std::move(order), std::move(readable_secret));
 }
 
 Status LauncherSession::apply_order() const {

@@ -14,8 +14,8 @@ namespace farandole {
 class LauncherSession {
  public:
   // Writes the greetings and waits for the secret and the order on the standard input. Blocks.
-  // Errors: kStop, without a text, if the driver ends before that; kFixCall if the input is not an
-  // order.
+  // Errors: kStop, without a text, if the driver ends before it has sent both; kFixCall if the
+  // input is not an order.
   static Result<LauncherSession> begin(std::string_view version);
 
   const LauncherOrder& order() const { return order_; }
@@ -24,7 +24,7 @@ class LauncherSession {
   // Returns the options of this launcher's node that are in the order. Errors: kFixCall.
   Result<NodeOptions> node_options() const;
   // A descriptor of memory with the job's secret, for SecretSource; borrowed.
-  int secret() const { return secret_.get(); }
+  int secret_descriptor() const { return secret_.get(); }
 
  private:
   LauncherSession(LauncherOrder order, Descriptor secret)

@@ -14,25 +14,25 @@
 namespace farandole {
 namespace {
 
-// The standard streams of a launcher that has received this input.
+// Runs LauncherSession::begin() with the given text as its standard input.
 class LauncherSessionTest : public ::testing::Test {
  protected:
   static Result<LauncherSession> begin(const std::string& input) {
     std::array<int, 2> ends{};
     EXPECT_EQ(::pipe(ends.data()), 0);
-    const Descriptor reading(ends[0]);
-    Descriptor writing(ends[1]);
-    EXPECT_EQ(::write(writing.get(), input.data(), input.size()),
+    const Descriptor read_end(ends[0]);
+    Descriptor write_end(ends[1]);
+    EXPECT_EQ(::write(write_end.get(), input.data(), input.size()),
               static_cast<ssize_t>(input.size()));
-    writing.reset();
-    const Descriptor before(::dup(STDIN_FILENO));
-    ::dup2(reading.get(), STDIN_FILENO);
+    write_end.reset();
+    const Descriptor original_input(::dup(STDIN_FILENO));
+    ::dup2(read_end.get(), STDIN_FILENO);
     ::testing::internal::CaptureStdout();
     ::testing::internal::CaptureStderr();
     auto session = LauncherSession::begin("1.2.3");
     EXPECT_EQ(::testing::internal::GetCapturedStdout(), "\nfarandole agent 1.2.3\n");
     EXPECT_EQ(::testing::internal::GetCapturedStderr(), "\nfarandole agent 1.2.3\n");
-    ::dup2(before.get(), STDIN_FILENO);
+    ::dup2(original_input.get(), STDIN_FILENO);
     return session;
   }
 
@@ -40,7 +40,7 @@ class LauncherSessionTest : public ::testing::Test {
     return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
   }
 
-  static std::string number(std::uint32_t value) {
+  static std::string bytes_of_number(std::uint32_t value) {
     std::string bytes(sizeof(value), '\0');
     std::memcpy(bytes.data(), &value, sizeof(value));
     return bytes;
@@ -63,7 +63,7 @@ TEST_F(LauncherSessionTest, TheOrderFollowsTheSecret) {
   ASSERT_TRUE(session.ok()) << session.status().message();
   EXPECT_EQ(session->order(), order);
   std::string secret(32, ' ');
-  EXPECT_EQ(::read(session->secret(), secret.data(), secret.size()), 32);
+  EXPECT_EQ(::read(session->secret_descriptor(), secret.data(), secret.size()), 32);
   EXPECT_EQ(secret, secret_);
   const auto options = session->node_options();
   ASSERT_TRUE(options.ok());
@@ -77,7 +77,7 @@ TEST_F(LauncherSessionTest, TheOrderFollowsTheSecret) {
 // The driver has already reported why it ends, so the launcher reports nothing.
 TEST_F(LauncherSessionTest, TheLossOfTheDriverHasNoErrorText) {
   for (const std::string& input : {std::string(), std::string(31, 's'), secret_, secret_ + "\1",
-                                   secret_ + number(100) + "part of an order"}) {
+                                   secret_ + bytes_of_number(100) + "part of an order"}) {
     const auto session = begin(input);
     EXPECT_EQ(session.status().code(), StatusCode::kStop);
     EXPECT_EQ(session.status().message(), "");
@@ -85,9 +85,9 @@ TEST_F(LauncherSessionTest, TheLossOfTheDriverHasNoErrorText) {
 }
 
 TEST_F(LauncherSessionTest, BytesThatAreNotAnOrderAreRejected) {
-  EXPECT_EQ(begin(secret_ + number(kOrderBytesMax + 1)).status().message(),
+  EXPECT_EQ(begin(secret_ + bytes_of_number(kOrderBytesMax + 1)).status().message(),
             "`farandole agent` is started by `farandole run -H …`, not by users");
-  EXPECT_EQ(begin(secret_ + number(4) + "word").status().message(),
+  EXPECT_EQ(begin(secret_ + bytes_of_number(4) + "word").status().message(),
             "the driver has sent bytes that are not an order");
 }
 

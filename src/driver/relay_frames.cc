@@ -49,13 +49,13 @@ void append_credit(std::string& bytes, std::uint32_t stream, std::uint32_t count
 }
 
 void RelayFrameReader::push(std::string_view bytes) {
-  bytes_.erase(0, start_);
-  start_ = 0;
+  bytes_.erase(0, unread_start_);
+  unread_start_ = 0;
   bytes_ += bytes;
 }
 
 Result<std::optional<RelayFrame>> RelayFrameReader::next() {
-  const std::string_view unread = std::string_view(bytes_).substr(start_);
+  const std::string_view unread = std::string_view(bytes_).substr(unread_start_);
   if (unread.size() < kRelayHeaderBytes) return std::optional<RelayFrame>();
   ByteReader header(std::as_bytes(std::span(unread.data(), kRelayHeaderBytes)));
   RelayFrame frame{.kind = header.get<RelayFrame::Kind>(),
@@ -70,7 +70,7 @@ Result<std::optional<RelayFrame>> RelayFrameReader::next() {
     if (unread.size() < kRelayHeaderBytes + frame.count) return std::optional<RelayFrame>();
     frame.payload = unread.substr(kRelayHeaderBytes, frame.count);
   }
-  start_ += kRelayHeaderBytes + frame.payload.size();
+  unread_start_ += kRelayHeaderBytes + frame.payload.size();
   return std::optional(frame);
 }
 

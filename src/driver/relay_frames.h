@@ -43,7 +43,7 @@ class RelayFrameReader {
 
  private:
   std::string bytes_;
-  std::size_t start_ = 0;
+  std::size_t unread_start_ = 0;
 };
 
 }  // namespace farandole

@@ -26,14 +26,14 @@ struct CopiedFrame {
   friend bool operator==(const CopiedFrame&, const CopiedFrame&) = default;
 };
 
-std::vector<CopiedFrame> read_in_pieces(const std::string& bytes, std::size_t piece) {
+std::vector<CopiedFrame> read_in_pieces(const std::string& bytes, std::size_t piece_bytes) {
   RelayFrameReader reader;
   std::vector<CopiedFrame> frames;
-  for (std::size_t position = 0; position < bytes.size(); position += piece) {
-    reader.push(std::string_view(bytes).substr(position, piece));
-    for (auto next = reader.next(); next.ok() && *next; next = reader.next())
+  for (std::size_t position = 0; position < bytes.size(); position += piece_bytes) {
+    reader.push(std::string_view(bytes).substr(position, piece_bytes));
+    for (auto frame = reader.next(); frame.ok() && *frame; frame = reader.next())
       frames.push_back(
-          {(*next)->kind, (*next)->stream, (*next)->count, std::string((*next)->payload)});
+          {(*frame)->kind, (*frame)->stream, (*frame)->count, std::string((*frame)->payload)});
   }
   return frames;
 }
@@ -44,17 +44,17 @@ TEST(RelayFramesTest, AreDecodedFromPiecesOfAnySize) {
   const std::vector<CopiedFrame> expected{{Kind::kData, 7, 4, std::string("a\0b\n", 4)},
                                           {Kind::kEnd, 0xFFFFFFFF, 0, ""},
                                           {Kind::kCredit, 8, 0x10203, ""}};
-  for (std::size_t piece = 1; piece <= bytes.size(); ++piece)
-    EXPECT_EQ(read_in_pieces(bytes, piece), expected) << "pieces of " << piece;
+  for (std::size_t piece_bytes = 1; piece_bytes <= bytes.size(); ++piece_bytes)
+    EXPECT_EQ(read_in_pieces(bytes, piece_bytes), expected) << "pieces of " << piece_bytes;
 }
 
 TEST(RelayFramesTest, OtherBytesAreRejectedAndShown) {
   RelayFrameReader reader;
   reader.push("welcome\tto this host\n");
-  const auto next = reader.next();
-  ASSERT_FALSE(next.ok());
-  EXPECT_NE(next.status().message().find("\"welcome"), std::string::npos);
-  EXPECT_EQ(next.status().message().find('\t'), std::string::npos);
+  const auto frame = reader.next();
+  ASSERT_FALSE(frame.ok());
+  EXPECT_NE(frame.status().message().find("\"welcome"), std::string::npos);
+  EXPECT_EQ(frame.status().message().find('\t'), std::string::npos);
 }
 
 TEST(RelayFramesTest, ImpossibleCountsAreRejected) {

@@ -40,34 +40,34 @@ Status descriptor_error(const char* call) {
   return Status::stop(format_text("{}: {} ({})", call, std::strerror(errno), descriptor_advice()));
 }
 
-Result<DescriptorPair> socket_pair() {
+Result<DescriptorPair> make_socket_pair() {
   std::array<int, 2> ends{};
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0)
     return descriptor_error("socketpair");
   return DescriptorPair{Descriptor(ends[0]), Descriptor(ends[1])};
 }
 
-Result<Descriptor> duplicate(int descriptor) {
+Result<Descriptor> duplicate_descriptor(int descriptor) {
   Descriptor copy(::fcntl(descriptor, F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
   if (!copy.valid()) return descriptor_error("fcntl");
   return copy;
 }
 
-// All descriptors between us and the launcher.
+// Makes and keeps all descriptors between us and the launcher.
 class LauncherDescriptors {
  public:
-  Status make(const RelayedParts& parts, int workers) {
+  Status open(const RelayedParts& parts, int workers) {
     FARANDOLE_TRY_ASSIGN(Pipe input, make_pipe());
     FARANDOLE_TRY_ASSIGN(Pipe output, make_pipe());
     FARANDOLE_TRY_ASSIGN(Pipe report, make_pipe());
-    caller_.report = report.writing.get();
-    input_ = std::move(input.reading);
-    output_ = std::move(output.writing);
-    theirs_.push_back(std::move(report.writing));
-    ours_.push_back({.id = kInputStream, .sink = std::move(input.writing)});
-    ours_.push_back({.id = kOutputStream, .source = std::move(output.reading)});
-    ours_.push_back(
-        {.id = kReportStream, .source = std::move(report.reading), .follows_others = true});
+    caller_.report = report.write_end.get();
+    launcher_input_ = std::move(input.read_end);
+    launcher_output_ = std::move(output.write_end);
+    launcher_ends_.push_back(std::move(report.write_end));
+    our_streams_.push_back({.id = kInputStream, .sink = std::move(input.write_end)});
+    our_streams_.push_back({.id = kOutputStream, .source = std::move(output.read_end)});
+    our_streams_.push_back(
+        {.id = kReportStream, .source = std::move(report.read_end), .follows_others = true});
     for (int worker = 0; worker < workers; ++worker) {
       if (parts.has_channels) FARANDOLE_TRY(add_channel(worker));
       for (const std::uint32_t stream : {0U, 1U}) {
@@ -80,45 +80,45 @@ class LauncherDescriptors {
     return {};
   }
 
-  std::vector<RelayStream> take_ours() {
-    theirs_.clear();
-    input_.reset();
-    output_.reset();
-    return std::move(ours_);
+  std::vector<RelayStream> take_our_streams() {
+    launcher_ends_.clear();
+    launcher_input_.reset();
+    launcher_output_.reset();
+    return std::move(our_streams_);
   }
-  // In the child: keeps only the launcher's ends, and returns them.
+  // Call it in the child. Closes our ends, and returns those of the launcher.
   const CallerDescriptors& keep_launcher_ends() {
-    ours_.clear();
-    ::dup2(input_.get(), STDIN_FILENO);
-    ::dup2(output_.get(), STDOUT_FILENO);
-    input_.reset();
-    output_.reset();
+    our_streams_.clear();
+    ::dup2(launcher_input_.get(), STDIN_FILENO);
+    ::dup2(launcher_output_.get(), STDOUT_FILENO);
+    launcher_input_.reset();
+    launcher_output_.reset();
     return caller_;
   }
 
  private:
   Status add_channel(int worker) {
-    FARANDOLE_TRY_ASSIGN(DescriptorPair channel, socket_pair());
-    FARANDOLE_TRY_ASSIGN(Descriptor source, duplicate(channel.ours.get()));
-    ours_.push_back({.id = channel_stream(worker),
-                     .source = std::move(source),
-                     .sink = std::move(channel.ours)});
+    FARANDOLE_TRY_ASSIGN(DescriptorPair channel, make_socket_pair());
+    FARANDOLE_TRY_ASSIGN(Descriptor source, duplicate_descriptor(channel.ours.get()));
+    our_streams_.push_back({.id = channel_stream(worker),
+                            .source = std::move(source),
+                            .sink = std::move(channel.ours)});
     caller_.channels.push_back(channel.theirs.get());
-    theirs_.push_back(std::move(channel.theirs));
+    launcher_ends_.push_back(std::move(channel.theirs));
     return {};
   }
   Status add_stream(std::uint32_t id, std::vector<int>& descriptors) {
     FARANDOLE_TRY_ASSIGN(Pipe pipe, make_pipe());
-    ours_.push_back({.id = id, .source = std::move(pipe.reading)});
-    descriptors.push_back(pipe.writing.get());
-    theirs_.push_back(std::move(pipe.writing));
+    our_streams_.push_back({.id = id, .source = std::move(pipe.read_end)});
+    descriptors.push_back(pipe.write_end.get());
+    launcher_ends_.push_back(std::move(pipe.write_end));
     return {};
   }
 
-  Descriptor input_;  // the launcher's standard input
-  Descriptor output_;
-  std::vector<Descriptor> theirs_;
-  std::vector<RelayStream> ours_;
+  Descriptor launcher_input_;  // the launcher's standard input
+  Descriptor launcher_output_;
+  std::vector<Descriptor> launcher_ends_;
+  std::vector<RelayStream> our_streams_;
   CallerDescriptors caller_;
 };
 
@@ -128,12 +128,13 @@ int report_error(const Status& why) {
 }
 
 Result<StreamRelay> relay_to_driver(std::vector<RelayStream> streams) {
-  FARANDOLE_TRY_ASSIGN(Descriptor from_driver, duplicate(STDIN_FILENO));
-  FARANDOLE_TRY_ASSIGN(Descriptor to_driver, duplicate(STDOUT_FILENO));
+  FARANDOLE_TRY_ASSIGN(Descriptor from_driver, duplicate_descriptor(STDIN_FILENO));
+  FARANDOLE_TRY_ASSIGN(Descriptor to_driver, duplicate_descriptor(STDOUT_FILENO));
   return StreamRelay::create(std::move(from_driver), std::move(to_driver), std::move(streams));
 }
 
-// The launcher forwards signals to the workers, and gives them time to end.
+// Passes signals on to the launcher, which forwards them to the workers and gives the workers time
+// to end.
 void pass_on_signals(const Descriptor& signals, pid_t launcher) {
   signalfd_siginfo signal_info{};
   while (::read(signals.get(), &signal_info, sizeof(signal_info)) == sizeof(signal_info))
@@ -169,7 +170,7 @@ int run_relayed_launcher(const RelayedParts& parts, int workers,
                          const std::function<int(const CallerDescriptors&)>& launch) {
   const OriginalProcessState state = save_and_adjust_state();
   LauncherDescriptors ends;
-  if (const Status status = ends.make(parts, workers); !status.ok()) return report_error(status);
+  if (const Status status = ends.open(parts, workers); !status.ok()) return report_error(status);
   const sigset_t handled = handled_signals();
   block_signals(handled);
   const pid_t launcher = ::fork();
@@ -181,7 +182,7 @@ int run_relayed_launcher(const RelayedParts& parts, int workers,
   }
   // If we fail, our ends close. The launcher then ends the job, because its driver seems to be
   // gone.
-  auto relay = relay_to_driver(ends.take_ours());
+  auto relay = relay_to_driver(ends.take_our_streams());
   if (!relay.ok()) return report_error(relay.status());
   const Descriptor signals(::signalfd(-1, &handled, SFD_CLOEXEC | SFD_NONBLOCK));
   if (!signals.valid()) return report_error(descriptor_error("signalfd"));

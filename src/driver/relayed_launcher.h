@@ -1,6 +1,7 @@
-// The process between ssh and the launcher of a host, if a program calls functions on the workers.
-// The launcher runs in a child process. The launcher gets the same kinds of descriptors that a
-// program on its own host would pass. This process carries their bytes to the driver and back.
+// If the driver needs more from a launcher than its output, this process runs between ssh and the
+// launcher, for example because a program calls functions on the workers. The launcher runs in a
+// child process. It gets the same kinds of descriptors as from a program on its own host. This
+// process carries the bytes of these descriptors to the driver and back.
 #pragma once
 
 #include <functional>

@@ -19,7 +19,7 @@ namespace {
 // While more bytes than this wait for the connection, the sources are not read. So a signal to the
 // job never waits behind much data.
 constexpr std::size_t kOutgoingBytesMax = 256 << 10;
-constexpr std::size_t kReadBytesMax = 256 << 10;  // bytes of the connection that are read at once
+constexpr std::size_t kReadBytesMax = 256 << 10;  // the most bytes of one read from the connection
 
 // What our poller reports. The low half of its tag is the index of a stream.
 enum class Event : std::uint64_t { kFromPeer, kToPeer, kSource, kSink };
@@ -27,7 +27,7 @@ constexpr std::uint64_t tag_of(Event event, std::uint64_t index = 0) {
   return static_cast<std::uint64_t>(event) << 32U | index;
 }
 
-bool is_would_block(int error) { return error == EAGAIN || error == EWOULDBLOCK; }
+bool would_block(int error) { return error == EAGAIN || error == EWOULDBLOCK; }
 
 // The number of bytes that can be read now from a pipe or a socket.
 std::uint64_t readable_bytes(const Descriptor& descriptor) {
@@ -111,7 +111,8 @@ void StreamRelay::serve() {
     }
   }
   for (std::size_t i = 0; i < streams_.size() && sources_are_complete_; ++i)
-    if (streams_[i].held.empty() && readable_bytes(streams_[i].ends.source) == 0) end_source(i);
+    if (streams_[i].held_bytes.empty() && readable_bytes(streams_[i].ends.source) == 0)
+      end_source(i);
   for (Stream& stream : streams_) release_held_bytes(stream);
   write_peer();
   update_watches();
@@ -119,7 +120,7 @@ void StreamRelay::serve() {
 
 void StreamRelay::read_peer() {
   const ssize_t count = read_some(from_peer_, buffer_);
-  if (count < 0 && is_would_block(errno)) return;
+  if (count < 0 && would_block(errno)) return;
   if (count <= 0) return handle_peer_loss({});
   reader_.push({buffer_.data(), static_cast<std::size_t>(count)});
   for (;;) {
@@ -150,8 +151,8 @@ Status StreamRelay::handle(const RelayFrame& frame) {
 }
 
 Status StreamRelay::receive(Stream& stream, std::string_view bytes) {
-  stream.received += bytes.size();
-  if (stream.has_ended || stream.received - stream.credited > kRelayWindowBytes)
+  stream.bytes_received += bytes.size();
+  if (stream.has_ended || stream.bytes_received - stream.bytes_credited > kRelayWindowBytes)
     return Status::stop(
         format_text("more bytes than allowed have arrived on stream {}", stream.ends.id));
   const std::size_t index = static_cast<std::size_t>(&stream - streams_.data());
@@ -159,9 +160,9 @@ Status StreamRelay::receive(Stream& stream, std::string_view bytes) {
     stream.ends.consume(bytes);
     count_written(stream, bytes.size());
   } else if (stream.ends.consume) {
-    stream.held.push_back({std::string(bytes), marks_of_sinks(index)});
+    stream.held_bytes.push_back({std::string(bytes), marks_of_sinks(index)});
   } else if (stream.ends.sink.valid()) {
-    stream.pending.push(bytes);
+    stream.pending_bytes.push(bytes);
     write_sink(index);
   } else {
     count_written(stream, bytes.size());  // the reader is gone
@@ -174,7 +175,7 @@ void StreamRelay::write_peer() {
     const std::string_view front = outgoing_.front();
     const ssize_t count = ::write(to_peer_.get(), front.data(), front.size());
     if (count < 0 && errno == EINTR) continue;
-    if (count < 0 && is_would_block(errno)) return;
+    if (count < 0 && would_block(errno)) return;
     if (count < 0) return end_sending();
     outgoing_.pop(static_cast<std::size_t>(count));
   }
@@ -228,13 +229,14 @@ bool StreamRelay::has_sent_everything() const {
 
 bool StreamRelay::has_written_everything() const {
   return peer_is_gone_ && std::ranges::all_of(streams_, [](const Stream& stream) {
-           return stream.pending.size() == 0 && (!stream.ends.consume || stream.held.empty());
+           return stream.pending_bytes.size() == 0 &&
+                  (!stream.ends.consume || stream.held_bytes.empty());
          });
 }
 
 bool StreamRelay::may_read(const Stream& stream) const {
   return stream.ends.source.valid() && stream.credit > 0 && outgoing_.size() < kOutgoingBytesMax &&
-         (!stream.ends.follows_others || stream.held.empty());
+         (!stream.ends.follows_others || stream.held_bytes.empty());
 }
 
 void StreamRelay::read_source(std::size_t index) {
@@ -242,11 +244,11 @@ void StreamRelay::read_source(std::size_t index) {
   if (!may_read(stream)) return;
   const std::size_t bytes_max = std::min<std::size_t>(kRelayPayloadBytesMax, stream.credit);
   const ssize_t count = read_some(stream.ends.source, std::span(buffer_).first(bytes_max));
-  if (count < 0 && is_would_block(errno)) return;
+  if (count < 0 && would_block(errno)) return;
   if (count <= 0) return end_source(index);
   const std::string_view bytes(buffer_.data(), static_cast<std::size_t>(count));
   if (stream.ends.follows_others)
-    stream.held.push_back({std::string(bytes), marks_of_sources(index)});
+    stream.held_bytes.push_back({std::string(bytes), marks_of_sources(index)});
   else
     send(stream, bytes);
 }
@@ -268,19 +270,19 @@ void StreamRelay::send(Stream& stream, std::string_view bytes) {
   std::string frame;
   append_data(frame, stream.ends.id, bytes);
   outgoing_.push(frame);
-  stream.sent += bytes.size();
+  stream.bytes_sent += bytes.size();
   stream.credit -= bytes.size();
 }
 
 void StreamRelay::write_sink(std::size_t index) {
   Stream& stream = streams_[index];
-  while (stream.ends.sink.valid() && stream.pending.size() > 0) {
-    const std::string_view front = stream.pending.front();
+  while (stream.ends.sink.valid() && stream.pending_bytes.size() > 0) {
+    const std::string_view front = stream.pending_bytes.front();
     const ssize_t count = ::write(stream.ends.sink.get(), front.data(), front.size());
     if (count < 0 && errno == EINTR) continue;
-    if (count < 0 && is_would_block(errno)) return;
+    if (count < 0 && would_block(errno)) return;
     if (count < 0) return drop_sink(index);
-    stream.pending.pop(static_cast<std::size_t>(count));
+    stream.pending_bytes.pop(static_cast<std::size_t>(count));
     count_written(stream, static_cast<std::size_t>(count));
   }
   if (!stream.has_ended || !stream.ends.sink.valid()) return;
@@ -296,56 +298,57 @@ void StreamRelay::drop_sink(std::size_t index) {
   if (stream.sink_is_watched) poller_.remove(stream.ends.sink.get());
   stream.sink_is_watched = false;
   stream.ends.sink.reset();
-  const std::size_t dropped = stream.pending.size();
-  stream.pending.pop(dropped);
+  const std::size_t dropped = stream.pending_bytes.size();
+  stream.pending_bytes.pop(dropped);
   count_written(stream, dropped);
 }
 
 void StreamRelay::count_written(Stream& stream, std::size_t count) {
-  stream.written += count;
-  const std::uint64_t credit = stream.written - stream.credited;
+  stream.bytes_written += count;
+  const std::uint64_t credit = stream.bytes_written - stream.bytes_credited;
   if (!to_peer_.valid() || credit < kRelayWindowBytes / 4) return;
   std::string frame;
   append_credit(frame, stream.ends.id, static_cast<std::uint32_t>(credit));
   outgoing_.push(frame);
-  stream.credited = stream.written;
+  stream.bytes_credited = stream.bytes_written;
 }
 
-std::vector<StreamRelay::Mark> StreamRelay::marks_of_sources(std::size_t except) const {
+std::vector<StreamRelay::Mark> StreamRelay::marks_of_sources(std::size_t excluded_stream) const {
   std::vector<Mark> marks;
   for (std::size_t i = 0; i < streams_.size(); ++i)
-    if (i != except && streams_[i].ends.source.valid())
-      marks.push_back({i, streams_[i].sent + readable_bytes(streams_[i].ends.source)});
+    if (i != excluded_stream && streams_[i].ends.source.valid())
+      marks.push_back({i, streams_[i].bytes_sent + readable_bytes(streams_[i].ends.source)});
   return marks;
 }
 
-std::vector<StreamRelay::Mark> StreamRelay::marks_of_sinks(std::size_t except) const {
+std::vector<StreamRelay::Mark> StreamRelay::marks_of_sinks(std::size_t excluded_stream) const {
   std::vector<Mark> marks;
   for (std::size_t i = 0; i < streams_.size(); ++i)
-    if (i != except && streams_[i].ends.sink.valid()) marks.push_back({i, streams_[i].received});
+    if (i != excluded_stream && streams_[i].ends.sink.valid())
+      marks.push_back({i, streams_[i].bytes_received});
   return marks;
 }
 
 bool StreamRelay::is_sent(const Mark& mark) const {
   const Stream& stream = streams_[mark.stream];
-  return !stream.ends.source.valid() || stream.sent >= mark.position;
+  return !stream.ends.source.valid() || stream.bytes_sent >= mark.position;
 }
 
 bool StreamRelay::is_written(const Mark& mark) const {
   const Stream& stream = streams_[mark.stream];
-  return !stream.ends.sink.valid() || stream.written >= mark.position;
+  return !stream.ends.sink.valid() || stream.bytes_written >= mark.position;
 }
 
 void StreamRelay::release_held_bytes(Stream& stream) {
-  while (!stream.held.empty()) {
-    const HeldBytes& first = stream.held.front();
+  while (!stream.held_bytes.empty()) {
+    const HeldBytes& oldest = stream.held_bytes.front();
     const bool is_received = static_cast<bool>(stream.ends.consume);
-    const bool is_free = std::ranges::all_of(first.marks, [&](const Mark& mark) {
+    const bool may_release = std::ranges::all_of(oldest.marks, [&](const Mark& mark) {
       return is_received ? is_written(mark) : is_sent(mark);
     });
-    if (!is_free) return;
-    const HeldBytes released = std::move(stream.held.front());
-    stream.held.pop_front();
+    if (!may_release) return;
+    const HeldBytes released = std::move(stream.held_bytes.front());
+    stream.held_bytes.pop_front();
     if (is_received) {
       stream.ends.consume(released.bytes);
       count_written(stream, released.bytes.size());
@@ -372,9 +375,9 @@ void StreamRelay::update_watches() {
           set_watched(stream.ends.source.get(), stream.source_is_watched, may_read(stream),
                       Poller::Interest::kReading, tag_of(Event::kSource, i));
     if (stream.ends.sink.valid())
-      watches_all &=
-          set_watched(stream.ends.sink.get(), stream.sink_is_watched, stream.pending.size() > 0,
-                      Poller::Interest::kWriting, tag_of(Event::kSink, i));
+      watches_all &= set_watched(stream.ends.sink.get(), stream.sink_is_watched,
+                                 stream.pending_bytes.size() > 0, Poller::Interest::kWriting,
+                                 tag_of(Event::kSink, i));
   }
   if (to_peer_.valid())
     watches_all &= set_watched(to_peer_.get(), to_peer_is_watched_, outgoing_.size() > 0,

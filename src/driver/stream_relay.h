@@ -31,10 +31,10 @@ struct RelayStream {
   Descriptor sink{};    // we write here what the other relay has sent; it becomes non-blocking
   // Used instead of `sink`: it is called with the received bytes.
   std::function<void(std::string_view)> consume{};
-  // Whether this stream stays behind the other streams. If so, bytes of `source` are sent after all
-  // bytes that the other sources held when these bytes were read. `consume` is called after the
-  // other sinks have got everything that arrived before. So a report about a process arrives after
-  // the last bytes of that process.
+  // Whether this stream stays behind the other streams. If so, bytes that are read from `source`
+  // are sent only after all bytes that the other sources held at that time. `consume` gets received
+  // bytes only after the other sinks have got everything that arrived before these bytes. So a
+  // report about a process arrives after the last bytes of that process.
   bool follows_others = false;
 };
 
@@ -92,15 +92,16 @@ class StreamRelay {
   struct Stream {
     RelayStream ends;
     std::size_t credit = kRelayWindowBytes;  // how many bytes we may send
-    std::uint64_t sent = 0;
+    std::uint64_t bytes_sent = 0;
     bool source_is_watched = false;
-    Queue pending{};  // received, but not written yet
-    std::uint64_t received = 0;
-    std::uint64_t written = 0;
-    std::uint64_t credited = 0;  // the part of `written` for which the peer has got new credit
-    bool has_ended = false;      // no more bytes will arrive
+    Queue pending_bytes{};  // received, but not written yet
+    std::uint64_t bytes_received = 0;
+    std::uint64_t bytes_written = 0;
+    // The part of `bytes_written` for which the peer has got new credit.
+    std::uint64_t bytes_credited = 0;
+    bool has_ended = false;  // no more bytes will arrive
     bool sink_is_watched = false;
-    std::deque<HeldBytes> held{};  // of the source, or for `consume`
+    std::deque<HeldBytes> held_bytes{};  // bytes to send, or received bytes for `consume`
   };
 
   StreamRelay(Poller poller, Descriptor from_peer, Descriptor to_peer);
@@ -117,8 +118,8 @@ class StreamRelay {
   void write_sink(std::size_t index);
   void drop_sink(std::size_t index);
   void count_written(Stream& stream, std::size_t count);
-  std::vector<Mark> marks_of_sources(std::size_t except) const;
-  std::vector<Mark> marks_of_sinks(std::size_t except) const;
+  std::vector<Mark> marks_of_sources(std::size_t excluded_stream) const;
+  std::vector<Mark> marks_of_sinks(std::size_t excluded_stream) const;
   bool is_sent(const Mark& mark) const;
   bool is_written(const Mark& mark) const;
   void release_held_bytes(Stream& stream);

@@ -25,13 +25,13 @@ struct ConnectedPair {
   Descriptor second;
 };
 
-ConnectedPair pipe_ends() {
+ConnectedPair make_pipe_ends() {
   std::array<int, 2> ends{};
   EXPECT_EQ(::pipe2(ends.data(), O_CLOEXEC | O_NONBLOCK), 0);
   return {Descriptor(ends[0]), Descriptor(ends[1])};
 }
 
-ConnectedPair socket_ends() {
+ConnectedPair make_socket_ends() {
   std::array<int, 2> ends{};
   EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends.data()), 0);
   return {Descriptor(ends[0]), Descriptor(ends[1])};
@@ -53,17 +53,18 @@ std::string random_bytes(std::size_t count) {
 struct RelaysInTest {
   RelaysInTest(std::vector<RelayStream> driver_ends, std::vector<RelayStream> host_ends) {
     ::signal(SIGPIPE, SIG_IGN);
-    ConnectedPair down = pipe_ends();
-    ConnectedPair up = pipe_ends();
-    driver = make(std::move(up.first), std::move(down.second), std::move(driver_ends));
-    host = make(std::move(down.first), std::move(up.second), std::move(host_ends));
+    ConnectedPair down_pipe = make_pipe_ends();
+    ConnectedPair up_pipe = make_pipe_ends();
+    driver =
+        make_relay(std::move(up_pipe.first), std::move(down_pipe.second), std::move(driver_ends));
+    host = make_relay(std::move(down_pipe.first), std::move(up_pipe.second), std::move(host_ends));
   }
 
-  static std::unique_ptr<StreamRelay> make(Descriptor from, Descriptor to,
-                                           std::vector<RelayStream> streams) {
-    auto made = StreamRelay::create(std::move(from), std::move(to), std::move(streams));
-    EXPECT_TRUE(made.ok());
-    return std::make_unique<StreamRelay>(std::move(made).value());
+  static std::unique_ptr<StreamRelay> make_relay(Descriptor from, Descriptor to,
+                                                 std::vector<RelayStream> streams) {
+    auto new_relay = StreamRelay::create(std::move(from), std::move(to), std::move(streams));
+    EXPECT_TRUE(new_relay.ok());
+    return std::make_unique<StreamRelay>(std::move(new_relay).value());
   }
 
   void serve() {
@@ -105,8 +106,8 @@ std::vector<RelayStream> single_stream(RelayStream stream) {
 }
 
 TEST(RelayTest, CarriesMuchDataInBothDirectionsOfASocket) {
-  ConnectedPair program = socket_ends();
-  ConnectedPair worker = socket_ends();
+  ConnectedPair program = make_socket_ends();
+  ConnectedPair worker = make_socket_ends();
   RelaysInTest relays(
       single_stream(
           {.id = 5, .source = copy_of(program.second), .sink = std::move(program.second)}),
@@ -140,10 +141,10 @@ TEST(RelayTest, CarriesMuchDataInBothDirectionsOfASocket) {
 }
 
 TEST(RelayTest, AnUnreadStreamIsBoundedAndDoesNotDelayOthers) {
-  ConnectedPair blocked_source = pipe_ends();
-  ConnectedPair blocked_sink = pipe_ends();
-  ConnectedPair source = pipe_ends();
-  ConnectedPair sink = pipe_ends();
+  ConnectedPair blocked_source = make_pipe_ends();
+  ConnectedPair blocked_sink = make_pipe_ends();
+  ConnectedPair source = make_pipe_ends();
+  ConnectedPair sink = make_pipe_ends();
   std::vector<RelayStream> driver_ends =
       single_stream({.id = 1, .source = std::move(blocked_source.first)});
   driver_ends.push_back({.id = 2, .source = std::move(source.first)});
@@ -152,33 +153,33 @@ TEST(RelayTest, AnUnreadStreamIsBoundedAndDoesNotDelayOthers) {
   host_ends.push_back({.id = 2, .sink = std::move(sink.second)});
   RelaysInTest relays(std::move(driver_ends), std::move(host_ends));
   const std::string text_to_send = random_bytes(8 << 20);
-  std::string_view blocked_left = text_to_send;
+  std::string_view blocked_bytes_left = text_to_send;
   std::string_view bytes_left = text_to_send;
   std::string received;
   relays.serve_until([&] {
-    blocked_left = write_some(blocked_source.second, blocked_left);
+    blocked_bytes_left = write_some(blocked_source.second, blocked_bytes_left);
     bytes_left = write_some(source.second, bytes_left);
     read_some(sink.first, received);
     return received.size() == text_to_send.size();
   });
   EXPECT_TRUE(received == text_to_send);
-  const std::size_t taken = text_to_send.size() - blocked_left.size();
-  constexpr std::size_t kPipes = 2 << 16;
-  EXPECT_GE(taken, kRelayWindowBytes);
-  EXPECT_LE(taken, kRelayWindowBytes + kPipes);
+  const std::size_t bytes_taken = text_to_send.size() - blocked_bytes_left.size();
+  constexpr std::size_t kPipeBytes = 2 << 16;
+  EXPECT_GE(bytes_taken, kRelayWindowBytes);
+  EXPECT_LE(bytes_taken, kRelayWindowBytes + kPipeBytes);
   // When the stream is read, its other bytes arrive, too.
-  std::string late;
+  std::string late_bytes;
   relays.serve_until([&] {
-    blocked_left = write_some(blocked_source.second, blocked_left);
-    read_some(blocked_sink.first, late);
-    return late.size() == text_to_send.size();
+    blocked_bytes_left = write_some(blocked_source.second, blocked_bytes_left);
+    read_some(blocked_sink.first, late_bytes);
+    return late_bytes.size() == text_to_send.size();
   });
-  EXPECT_TRUE(late == text_to_send);
+  EXPECT_TRUE(late_bytes == text_to_send);
 }
 
 TEST(RelayTest, AClosedSinkDoesNotBlockTheSender) {
-  ConnectedPair source = pipe_ends();
-  ConnectedPair sink = pipe_ends();
+  ConnectedPair source = make_pipe_ends();
+  ConnectedPair sink = make_pipe_ends();
   RelaysInTest relays(single_stream({.id = 1, .source = std::move(source.first)}),
                       single_stream({.id = 1, .sink = std::move(sink.second)}));
   sink.first.reset();
@@ -192,9 +193,9 @@ TEST(RelayTest, AClosedSinkDoesNotBlockTheSender) {
 
 // The report is written last, but both descriptors are ready when the relay looks at them.
 TEST(RelayTest, AReportArrivesAfterEarlierBytes) {
-  ConnectedPair data = socket_ends();
-  ConnectedPair program = socket_ends();
-  ConnectedPair report = pipe_ends();
+  ConnectedPair data = make_socket_ends();
+  ConnectedPair program = make_socket_ends();
+  ConnectedPair report = make_pipe_ends();
   std::vector<RelayStream> host_ends =
       single_stream({.id = 2, .source = std::move(report.first), .follows_others = true});
   host_ends.push_back({.id = 3, .source = std::move(data.second)});
@@ -223,17 +224,17 @@ TEST(RelayTest, AReportArrivesAfterEarlierBytes) {
 }
 
 TEST(RelayTest, AllBytesOfAnEndedHostAreWritten) {
-  ConnectedPair source = pipe_ends();
-  ConnectedPair sink = pipe_ends();
-  ConnectedPair input = pipe_ends();
-  ConnectedPair launcher_input = pipe_ends();
+  ConnectedPair source = make_pipe_ends();
+  ConnectedPair sink = make_pipe_ends();
+  ConnectedPair input = make_pipe_ends();
+  ConnectedPair launcher_input = make_pipe_ends();
   std::vector<RelayStream> driver_ends = single_stream({.id = 1, .sink = std::move(sink.second)});
   driver_ends.push_back({.id = 0, .source = std::move(input.first)});
   std::vector<RelayStream> host_ends = single_stream({.id = 1, .source = std::move(source.first)});
   host_ends.push_back({.id = 0, .sink = std::move(launcher_input.second)});
   RelaysInTest relays(std::move(driver_ends), std::move(host_ends));
   write_some(source.second, "the last words");
-  // Another process may still hold the descriptor, so its end does not arrive.
+  // Another process may still hold the source open, so the relay cannot wait for its end of file.
   relays.host->end_sources();
   relays.serve_until([&] { return relays.host->has_sent_everything(); });
   relays.host.reset();
@@ -250,20 +251,21 @@ TEST(RelayTest, AllBytesOfAnEndedHostAreWritten) {
 // We send credit while we read, but a host that has ended does not read any more.
 TEST(RelayTest, AllBytesOfAHostThatStopsReadingAreWritten) {
   ::signal(SIGPIPE, SIG_IGN);
-  ConnectedPair down = pipe_ends();
-  ConnectedPair up = pipe_ends();
-  ConnectedPair sink = pipe_ends();
+  ConnectedPair down_pipe = make_pipe_ends();
+  ConnectedPair up_pipe = make_pipe_ends();
+  ConnectedPair sink = make_pipe_ends();
   const std::string text = random_bytes(kRelayWindowBytes - kRelayPayloadBytesMax);
   std::string frames;
   for (std::size_t sent = 0; sent < text.size(); sent += kRelayPayloadBytesMax)
     append_data(frames, 1, std::string_view(text).substr(sent, kRelayPayloadBytesMax));
-  for (const Descriptor& pipe : {std::ref(up.second), std::ref(sink.second)})
+  for (const Descriptor& pipe : {std::ref(up_pipe.second), std::ref(sink.second)})
     ASSERT_GE(::fcntl(pipe.get(), F_SETPIPE_SZ, 1 << 20), 1 << 20);
-  ASSERT_EQ(write_some(up.second, frames), "");
-  const auto driver = RelaysInTest::make(std::move(up.first), std::move(down.second),
-                                         single_stream({.id = 1, .sink = std::move(sink.second)}));
-  down.first.reset();
-  up.second.reset();
+  ASSERT_EQ(write_some(up_pipe.second, frames), "");
+  const auto driver =
+      RelaysInTest::make_relay(std::move(up_pipe.first), std::move(down_pipe.second),
+                               single_stream({.id = 1, .sink = std::move(sink.second)}));
+  down_pipe.first.reset();
+  up_pipe.second.reset();
   std::string received;
   const auto deadline = std::chrono::steady_clock::now() + kTestTimeout;
   while (read_some(sink.first, received)) {
@@ -276,8 +278,8 @@ TEST(RelayTest, AllBytesOfAHostThatStopsReadingAreWritten) {
 }
 
 TEST(RelayTest, TheEndOfTheDriverEndsTheInputOfTheLauncher) {
-  ConnectedPair launcher_input = pipe_ends();
-  ConnectedPair input = pipe_ends();
+  ConnectedPair launcher_input = make_pipe_ends();
+  ConnectedPair input = make_pipe_ends();
   RelaysInTest relays(single_stream({.id = 0, .source = std::move(input.first)}),
                       single_stream({.id = 0, .sink = std::move(launcher_input.second)}));
   relays.driver.reset();
@@ -288,12 +290,13 @@ TEST(RelayTest, TheEndOfTheDriverEndsTheInputOfTheLauncher) {
 }
 
 TEST(RelayTest, BytesThatAreNoFramesEndTheConnection) {
-  ConnectedPair down = pipe_ends();
-  ConnectedPair up = pipe_ends();
-  ConnectedPair sink = pipe_ends();
-  const auto relay = RelaysInTest::make(std::move(up.first), std::move(down.second),
-                                        single_stream({.id = 1, .sink = std::move(sink.second)}));
-  write_some(up.second, "You have new mail.\n");
+  ConnectedPair down_pipe = make_pipe_ends();
+  ConnectedPair up_pipe = make_pipe_ends();
+  ConnectedPair sink = make_pipe_ends();
+  const auto relay =
+      RelaysInTest::make_relay(std::move(up_pipe.first), std::move(down_pipe.second),
+                               single_stream({.id = 1, .sink = std::move(sink.second)}));
+  write_some(up_pipe.second, "You have new mail.\n");
   relay->serve();
   EXPECT_TRUE(relay->peer_is_gone());
   EXPECT_NE(relay->failure().message().find("You have new mail."), std::string::npos);
@@ -302,40 +305,41 @@ TEST(RelayTest, BytesThatAreNoFramesEndTheConnection) {
 }
 
 TEST(RelayTest, APeerThatSendsMoreThanItsCreditIsDisconnected) {
-  ConnectedPair down = pipe_ends();
-  ConnectedPair up = pipe_ends();
-  ConnectedPair sink = pipe_ends();
-  const auto relay = RelaysInTest::make(std::move(up.first), std::move(down.second),
-                                        single_stream({.id = 1, .sink = std::move(sink.second)}));
+  ConnectedPair down_pipe = make_pipe_ends();
+  ConnectedPair up_pipe = make_pipe_ends();
+  ConnectedPair sink = make_pipe_ends();
+  const auto relay =
+      RelaysInTest::make_relay(std::move(up_pipe.first), std::move(down_pipe.second),
+                               single_stream({.id = 1, .sink = std::move(sink.second)}));
   std::string frames;
   for (std::size_t sent = 0; sent < 2 * kRelayWindowBytes; sent += kRelayPayloadBytesMax)
     append_data(frames, 1, std::string(kRelayPayloadBytesMax, 'x'));
   std::string_view bytes_left = frames;
   for (int i = 0; i < 1000 && !relay->peer_is_gone(); ++i) {
-    bytes_left = write_some(up.second, bytes_left);
+    bytes_left = write_some(up_pipe.second, bytes_left);
     relay->serve();
   }
   EXPECT_NE(relay->failure().message().find("stream 1"), std::string::npos);
 }
 
 TEST(RelayTest, AFrameOfAnUnknownStreamEndsTheConnection) {
-  ConnectedPair down = pipe_ends();
-  ConnectedPair up = pipe_ends();
-  auto relay = RelaysInTest::make(std::move(down.first), std::move(up.second), {});
+  ConnectedPair down_pipe = make_pipe_ends();
+  ConnectedPair up_pipe = make_pipe_ends();
+  auto relay = RelaysInTest::make_relay(std::move(down_pipe.first), std::move(up_pipe.second), {});
   std::string bytes;
   append_end(bytes, 77);
-  ASSERT_EQ(write_some(down.second, bytes), "");
+  ASSERT_EQ(write_some(down_pipe.second, bytes), "");
   relay->serve();
   EXPECT_TRUE(relay->peer_is_gone());
   EXPECT_EQ(relay->failure().message(), "a frame of the unknown stream 77 has arrived");
 }
 
 TEST(RelayTest, BytesBeforeTheFirstFrameAreSentFirst) {
-  ConnectedPair down = pipe_ends();
-  ConnectedPair up = pipe_ends();
-  ConnectedPair source = pipe_ends();
+  ConnectedPair down_pipe = make_pipe_ends();
+  ConnectedPair up_pipe = make_pipe_ends();
+  ConnectedPair source = make_pipe_ends();
   auto relay =
-      StreamRelay::create(std::move(down.first), std::move(up.second),
+      StreamRelay::create(std::move(down_pipe.first), std::move(up_pipe.second),
                           single_stream({.id = 5, .source = std::move(source.first)}), "before");
   ASSERT_TRUE(relay.ok());
   ASSERT_EQ(write_some(source.second, "after"), "");
@@ -343,12 +347,12 @@ TEST(RelayTest, BytesBeforeTheFirstFrameAreSentFirst) {
   std::string expected = "before";
   append_data(expected, 5, "after");
   std::string sent;
-  read_some(up.first, sent);
+  read_some(up_pipe.first, sent);
   EXPECT_EQ(sent, expected);
 }
 
 TEST(RelayTest, DescriptorsThatCannotBeUsedAreErrors) {
-  ConnectedPair pipe = pipe_ends();
+  ConnectedPair pipe = make_pipe_ends();
   const auto invalid = StreamRelay::create(Descriptor(), std::move(pipe.second), {});
   EXPECT_EQ(invalid.status().code(), StatusCode::kStop);
   EXPECT_EQ(invalid.status().message(), "descriptor -1 cannot be made non-blocking");
@@ -361,10 +365,10 @@ TEST(RelayTest, DescriptorsThatCannotBeUsedAreErrors) {
 }
 
 TEST(RelayTest, AStreamThatCannotBeWatchedEndsTheConnection) {
-  ConnectedPair down = pipe_ends();
-  ConnectedPair up = pipe_ends();
-  auto relay = RelaysInTest::make(
-      std::move(down.first), std::move(up.second),
+  ConnectedPair down_pipe = make_pipe_ends();
+  ConnectedPair up_pipe = make_pipe_ends();
+  auto relay = RelaysInTest::make_relay(
+      std::move(down_pipe.first), std::move(up_pipe.second),
       single_stream({.id = 5, .source = Descriptor(::open("/dev/null", O_RDONLY | O_CLOEXEC))}));
   EXPECT_TRUE(relay->peer_is_gone());
   EXPECT_TRUE(

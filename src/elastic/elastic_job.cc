@@ -6,7 +6,7 @@
 namespace farandole {
 
 void fail_formation(StoreServer& store, std::int64_t epoch, const std::string& how_it_ended) {
-  // An error means that the key already has a value, which the Store keeps.
+  // The result is ignored: an error means that the key already has a value, which the Store keeps.
   (void)store.set(
       keys::epoch_prefix(epoch) + keys::complete(keys::kFirstEpoch),
       keys::text_value(how_it_ended + " before all ranks had joined the job in init()"));
@@ -24,12 +24,12 @@ void ElasticJob::add_slots(int count) {
 }
 
 void ElasticJob::worker_found(int slot, int number, TimePoint now) {
-  workers_.at(static_cast<std::size_t>(slot)) = {.number = number, .runs = true};
+  workers_.at(static_cast<std::size_t>(slot)) = {.number = number, .is_running = true};
   membership_.worker_started(slot, now);
 }
 
 int ElasticJob::worker_started(int slot, TimePoint now) {
-  workers_.at(static_cast<std::size_t>(slot)) = {.number = next_number_, .runs = true};
+  workers_.at(static_cast<std::size_t>(slot)) = {.number = next_number_, .is_running = true};
   membership_.worker_started(slot, now);
   return next_number_++;
 }
@@ -38,7 +38,7 @@ void ElasticJob::worker_ended(int slot, bool succeeded, const std::string& how_i
                               TimePoint now) {
   if (membership_.is_member(slot)) publish_member_loss(how_it_ended);
   Worker& worker = workers_.at(static_cast<std::size_t>(slot));
-  worker.runs = false;
+  worker.is_running = false;
   store_.remove(keys::rank_wanted(worker.number));
   store_.remove_with_prefix(keys::worker_key_prefix(keys::kRankGiven, worker.number));
   membership_.worker_ended(slot, succeeded, now);
@@ -47,20 +47,20 @@ void ElasticJob::worker_ended(int slot, bool succeeded, const std::string& how_i
 Membership::Decisions ElasticJob::advance(TimePoint now) {
   for (std::size_t slot = 0; slot < workers_.size(); ++slot) {
     Worker& worker = workers_[slot];
-    if (!worker.runs) continue;
+    if (!worker.is_running) continue;
     const std::string key = keys::rank_wanted(worker.number);
     const auto bytes = store_.bytes_at(key);
     if (!bytes) continue;
     store_.remove(key);
     const auto request = keys::RankRequest::decode(*bytes);
     if (!request.ok()) continue;  // only a foreign program writes such a request
-    worker.epoch = request->left;
-    // A member may have lost the Store while the epoch was formed. Then it could not report that it
-    // has left, but its new request shows it.
+    worker.epoch = request->left_epoch;
+    // A member may have lost its connection to the Store while the epoch was formed. Then it could
+    // not report that it has left the epoch, but its new request shows this.
     if (membership_.is_member(static_cast<int>(slot)))
       publish_member_loss(format_text("worker {} has left", slot));
     if (request->knows_state) membership_.set_any_worker_had_state();
-    membership_.rank_wanted(static_cast<int>(slot), request->left, request->state_epoch);
+    membership_.rank_wanted(static_cast<int>(slot), request->left_epoch, request->state_epoch);
   }
   Membership::Decisions decisions = membership_.decide(now);
   if (decisions.new_epoch) give_ranks(*decisions.new_epoch);
@@ -69,10 +69,11 @@ Membership::Decisions ElasticJob::advance(TimePoint now) {
   return decisions;
 }
 
-// An epoch that is still being formed cannot be completed without this member.
+// An epoch that is still being formed cannot be completed without this member, so its formation
+// fails.
 void ElasticJob::publish_member_loss(const std::string& how_it_ended) {
   fail_formation(store_, membership_.epoch().number, how_it_ended);
-  // An error means that the key exists already.
+  // The result is ignored: an error means that the key exists already.
   (void)store_.set(keys::epoch_prefix(membership_.epoch().number) + keys::member_is_gone(), {});
 }
 
@@ -83,7 +84,7 @@ void ElasticJob::give_ranks(const Epoch& epoch) {
   for (std::int32_t rank = 0; rank < size; ++rank) {
     Worker& worker =
         workers_.at(static_cast<std::size_t>(epoch.workers[static_cast<std::size_t>(rank)]));
-    // The key is new, because this worker has not received this answer before.
+    // This cannot fail: the key is new, because this worker has not received this answer before.
     (void)store_.set(
         keys::rank_given(worker.number, worker.epoch),
         keys::RankRecord{epoch.number, rank, size, membership_.any_worker_had_state()}.encode());

@@ -13,7 +13,7 @@
 
 namespace farandole {
 
-// Makes the formation of this epoch fail, if it is not complete, because a member has ended.
+// If the formation of this epoch is not complete, makes it fail, because a member has ended.
 // `how_it_ended` is as in ElasticNode::worker_ended(). In a job over several nodes, call this for
 // the job's Store and for the Store of the member's node.
 void fail_formation(StoreServer& store, std::int64_t epoch, const std::string& how_it_ended);
@@ -25,9 +25,10 @@ class ElasticJob {
   ElasticJob(const Membership::Options& options, StoreServer& store, int first_number = 0);
 
   void add_slots(int count);
-  // A worker is started in this slot. Returns its number, for FARANDOLE_ELASTIC_WORKER.
+  // Call it when a worker is started in this slot. Returns the worker's number, for
+  // FARANDOLE_ELASTIC_WORKER.
   int worker_started(int slot, TimePoint now);
-  // A former launcher of node 0 has started this worker, which still runs.
+  // Call it for a worker that a former launcher of node 0 has started and that still runs.
   void worker_found(int slot, int number, TimePoint now);
   // `how_it_ended`: "worker 1 (pid 12) has exited …".
   void worker_ended(int slot, bool succeeded, const std::string& how_it_ended, TimePoint now);
@@ -40,13 +41,13 @@ class ElasticJob {
 
   Membership& membership() { return membership_; }
   const Membership& membership() const { return membership_; }
-  bool runs(int slot) const { return worker(slot).runs; }
+  bool has_running_worker(int slot) const { return worker(slot).is_running; }
   int number_of(int slot) const { return worker(slot).number; }
 
  private:
   struct Worker {
     int number = -1;
-    bool runs = false;
+    bool is_running = false;
     std::int64_t epoch = 0;  // the epoch that the worker had left when it last asked for a rank
   };
 

@@ -6,16 +6,18 @@ namespace farandole {
 
 int ElasticNode::rank_of(int slot) const {
   const auto& slots = slots_by_rank();
-  const auto found = std::ranges::find(slots, slot);
-  return found == slots.end() ? slot : static_cast<int>(found - slots.begin());
+  const auto position = std::ranges::find(slots, slot);
+  return position == slots.end() ? slot : static_cast<int>(position - slots.begin());
 }
 
 void ElasticNode::replace_rank_by_slot(WorkerEnd& end) const {
-  auto& blamed = end.record.blamed_rank;
-  if (!blamed) return;
+  auto& blamed_rank_or_slot = end.record.blamed_rank;
+  if (!blamed_rank_or_slot) return;
   const auto& slots = slots_by_rank();
-  const bool is_rank = *blamed >= 0 && *blamed < static_cast<int>(slots.size());
-  blamed = is_rank ? std::optional(slots[static_cast<std::size_t>(*blamed)]) : std::nullopt;
+  const bool is_rank =
+      *blamed_rank_or_slot >= 0 && *blamed_rank_or_slot < static_cast<int>(slots.size());
+  blamed_rank_or_slot =
+      is_rank ? std::optional(slots[static_cast<std::size_t>(*blamed_rank_or_slot)]) : std::nullopt;
 }
 
 }  // namespace farandole

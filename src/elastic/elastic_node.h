@@ -24,7 +24,7 @@ struct ElasticOrders {
     int local_rank = 0;
     int number = 0;  // for FARANDOLE_ELASTIC_WORKER
   };
-  // A new group was formed, so earlier failures of workers no longer count
+  // A new group was formed, so earlier failures of workers no longer count.
   bool group_formed = false;
   std::vector<std::string> notices{};  // lines for the user
   std::vector<StartOrder> starts{};    // start these workers
@@ -32,7 +32,7 @@ struct ElasticOrders {
   // The workers of this epoch must leave their group, because this member is lost with its node.
   // The process of the member may still run.
   std::optional<MemberLost> lost_member{};
-  bool must_leave = false;  // the workers have not left at a commit in time
+  bool must_leave = false;  // the workers have not left at a commit before the limit
   std::string end{};        // why the job must end; empty: the job continues
 };
 
@@ -44,7 +44,7 @@ class ElasticNode {
   ElasticNode& operator=(const ElasticNode&) = delete;
   virtual ~ElasticNode() = default;
 
-  // A worker that was ordered has ended and was reaped, or it could not be started. `how_it_ended`:
+  // A worker of this node has ended and was reaped, or it could not be started. `how_it_ended`:
   // "worker 1 (pid 12) has exited …".
   virtual void worker_ended(int local_rank, bool succeeded, const std::string& how_it_ended,
                             TimePoint now) = 0;
@@ -53,20 +53,20 @@ class ElasticNode {
   // Handles the events that the launchers of the other nodes have reported to this launcher.
   virtual void handle_events(const NodeEvents& news, TimePoint now) = 0;
 
-  // Whether the job needs this worker. The job fails with such a worker, unless other workers
-  // continue without it.
-  virtual bool matters(int local_rank) const = 0;
+  // Whether the job needs this worker. If such a worker fails, the job fails, unless the other
+  // workers continue without it.
+  virtual bool is_needed(int local_rank) const = 0;
   // Whether the worker was killed by an order, because it is not a member any more.
   virtual bool is_superfluous(int local_rank) const = 0;
   // Whether no more workers will be started on this node.
   virtual bool is_over() const = 0;
-  // Whether this node leaves the job before the job ends, because it was told to leave or cannot
-  // continue.
+  // Call it when this node ends. Returns whether the node leaves the job before the job ends,
+  // because it was told to leave or cannot continue.
   virtual bool is_leaving_job() const = 0;
-  // Tells the other nodes that this node is about to leave. Returns false if it is leaving already,
-  // and on node 0, which cannot leave. If the node has not left at the limit, advance() returns
-  // must_leave.
-  virtual bool leave(TimePoint limit) = 0;
+  // Tells node 0 that this node is about to leave. Returns false if it is leaving already or the
+  // job is finishing, and on node 0, which cannot leave. If the node has not left at the limit,
+  // advance() returns must_leave.
+  virtual bool begin_to_leave(TimePoint limit) = 0;
 
   virtual ElasticOrders advance(TimePoint now) = 0;
   // When to call advance() again, even if nothing happens.
@@ -79,7 +79,7 @@ class ElasticNode {
 
   // The rank of the worker in this slot; the slot itself if the worker has no rank.
   int rank_of(int slot) const;
-  // A report of a worker blames a rank of the epoch; this function replaces that rank by the slot.
+  // Replaces the rank that a worker's report blames by the slot of that rank in the current epoch.
   void replace_rank_by_slot(WorkerEnd& end) const;
 };
 

@@ -32,7 +32,7 @@ std::unique_ptr<StoreServer> new_store() { return StoreServer::create("the launc
 class FirstNodeOfElasticJob : public ::testing::Test {
  protected:
   void ask_for_rank(int number, std::int64_t left) {
-    const keys::RankRequest request{.left = left, .state_epoch = left};
+    const keys::RankRequest request{.left_epoch = left, .state_epoch = left};
     ASSERT_TRUE(store_->set(keys::rank_wanted(number), request.encode()).ok());
   }
   void form_first_group() {
@@ -87,8 +87,8 @@ TEST_F(FirstNodeOfElasticJob, TheOtherNodesContinueWithoutALostNode) {
   form_first_group();
   change_node_1(false);
   EXPECT_THAT(orders_.notices, ElementsAre("node 1 (hen) is gone: why"));
-  // The workers of node 1 may only be stopped, so the others must be told to leave. It is enough to
-  // name one lost member.
+  // Perhaps the workers of node 1 are only stopped, so the other workers must be told to leave. It
+  // is enough to name one lost member.
   const MemberLost lost_member{1, 2};
   EXPECT_EQ(orders_.lost_member, lost_member);
   EXPECT_THAT(link_.sent_messages, Contains(std::pair(-1, NodeMessage(lost_member))));
@@ -132,7 +132,7 @@ TEST_F(FirstNodeOfElasticJob, AStoppedWorkerOfAnotherNodeIsKilledThere) {
 TEST_F(FirstNodeOfElasticJob, NoMoreWorkersComeWhenOneHasSucceeded) {
   form_first_group();
   report_exit(1, true);
-  EXPECT_THAT(link_.sent_messages, Contains(std::pair(1 - 2, NodeMessage(NoMoreWorkers()))));
+  EXPECT_THAT(link_.sent_messages, Contains(std::pair(-1, NodeMessage(NoMoreWorkers()))));
   EXPECT_FALSE(node_.is_over());
   report_exit(2, true);
   node_.worker_ended(0, true, "worker 0", now_);
@@ -180,7 +180,7 @@ TEST_F(FirstNodeOfElasticJob, ANodeLeavesAtTheNextChange) {
 
 TEST_F(FirstNodeOfElasticJob, Node0CannotLeave) {
   form_first_group();
-  EXPECT_FALSE(node_.leave(now_));
+  EXPECT_FALSE(node_.begin_to_leave(now_));
   NodeEvents news;
   news.messages.emplace_back(NodeLeaves{0});
   news.messages.emplace_back(NodeLeaves{7});
@@ -193,7 +193,7 @@ TEST_F(FirstNodeOfElasticJob, ExitsOfUnknownWorkersAreIgnored) {
   report_exit(7, false);
   report_exit(0, false);  // slot 0 is not on another node
   EXPECT_FALSE(node_.is_over());
-  EXPECT_TRUE(node_.matters(0));
+  EXPECT_TRUE(node_.is_needed(0));
 }
 
 TEST_F(FirstNodeOfElasticJob, RanksAndSlotsMayDiffer) {
@@ -241,7 +241,7 @@ class NewLauncherOfNode0 : public ::testing::Test {
     orders_ = node_.advance(now_);
   }
   void ask_for_rank(int number, std::int64_t left, bool has_state) {
-    const keys::RankRequest request{.left = left, .state_epoch = has_state ? left : 0};
+    const keys::RankRequest request{.left_epoch = left, .state_epoch = has_state ? left : 0};
     ASSERT_TRUE(store_->set(keys::rank_wanted(number), request.encode()).ok());
     orders_ = node_.advance(now_);
   }
@@ -276,7 +276,7 @@ TEST_F(NewLauncherOfNode0, FindsTheGroupAndItsWorkers) {
       ElementsAre("node 0 has a new launcher, which has found 3 workers of the last group"));
   EXPECT_THAT(node_.slots_by_rank(), ElementsAre(2, 0, 1));
   EXPECT_FALSE(orders_.lost_member);
-  EXPECT_TRUE(node_.matters(2) && !node_.matters(3)) << "slot 3 has a new worker";
+  EXPECT_TRUE(node_.is_needed(2) && !node_.is_needed(3)) << "slot 3 has a new worker";
   ask_for_rank(9, 3, true);
   ask_for_rank(1, 3, true);
   EXPECT_FALSE(orders_.group_formed);
@@ -441,7 +441,7 @@ TEST_F(OtherNodeOfElasticJob, CarriesOutOrders) {
   EXPECT_EQ(orders.starts[0].number, 3);
   EXPECT_THAT(orders.kills, ElementsAre(1));
   EXPECT_TRUE(node_.is_superfluous(1));
-  EXPECT_FALSE(node_.matters(1));
+  EXPECT_FALSE(node_.is_needed(1));
   EXPECT_THAT(node_.advance(kStart).starts, IsEmpty()) << "each order is returned once";
 }
 
@@ -466,7 +466,7 @@ TEST_F(OtherNodeOfElasticJob, TellsANewLauncherOfNode0WhatItKnows) {
                            .stopped_slots = {2}};
   EXPECT_THAT(link_.sent_messages, ElementsAre(std::pair(-1, NodeMessage(expected_state))));
   node_.worker_ended(0, true, "worker 1", kStart);
-  (void)node_.leave(kStart + seconds(9));
+  (void)node_.begin_to_leave(kStart + seconds(9));
   link_.sent_messages.clear();
   node_.handle_events(news, kStart);
   expected_state.slots = expected_state.numbers = {2};
@@ -475,11 +475,11 @@ TEST_F(OtherNodeOfElasticJob, TellsANewLauncherOfNode0WhatItKnows) {
 }
 
 TEST_F(OtherNodeOfElasticJob, OnlyMembersMatterWhenThereIsAGroup) {
-  EXPECT_TRUE(node_.matters(0));
+  EXPECT_TRUE(node_.is_needed(0));
   deliver(GroupFormed{1, {0, 2}, {0, 2}});
   EXPECT_TRUE(node_.advance(kStart).group_formed);
-  EXPECT_FALSE(node_.matters(0));
-  EXPECT_TRUE(node_.matters(1));
+  EXPECT_FALSE(node_.is_needed(0));
+  EXPECT_TRUE(node_.is_needed(1));
   EXPECT_EQ(node_.rank_of(2), 1);
 }
 
@@ -507,8 +507,8 @@ TEST_F(OtherNodeOfElasticJob, TellsNode0AboutStops) {
 }
 
 TEST_F(OtherNodeOfElasticJob, LeavesWhenItsWorkersHaveEnded) {
-  EXPECT_TRUE(node_.leave(kStart + seconds(30)));
-  EXPECT_FALSE(node_.leave(kStart + seconds(40))) << "the node is leaving already";
+  EXPECT_TRUE(node_.begin_to_leave(kStart + seconds(30)));
+  EXPECT_FALSE(node_.begin_to_leave(kStart + seconds(40))) << "the node is leaving already";
   EXPECT_THAT(link_.sent_messages, ElementsAre(std::pair(-1, NodeMessage(NodeLeaves{1}))));
   EXPECT_EQ(node_.deadline(), kStart + seconds(30));
   EXPECT_FALSE(node_.advance(kStart).must_leave);
@@ -538,11 +538,11 @@ TEST(MakeElasticNode, ANodeThatComesBackWaitsForOrders) {
   news.messages.emplace_back(WorkerStart{1, 3});
   (*node)->handle_events(news, kStart);
   EXPECT_THAT((*node)->advance(kStart).starts, SizeIs(1));
-  EXPECT_FALSE((*node)->matters(0)) << "the other nodes have a group without this worker";
+  EXPECT_FALSE((*node)->is_needed(0)) << "the other nodes have a group without this worker";
   NodeEvents formed_news;
   formed_news.messages.emplace_back(GroupFormed{2, {0, 1}, {0, 3}});
   (*node)->handle_events(formed_news, kStart);
-  EXPECT_TRUE((*node)->matters(0));
+  EXPECT_TRUE((*node)->is_needed(0));
 }
 
 TEST(MakeElasticNode, TheMinimumIsAtMostTheNumberOfWorkers) {

@@ -10,7 +10,7 @@ namespace farandole {
 namespace {
 
 // The number of a worker is never used again. So each launcher of node 0 has its own range of this
-// size.
+// many numbers.
 constexpr int kWorkerNumbersPerLauncher = 1 << 20;
 
 std::string workers_text(std::size_t count) {
@@ -21,13 +21,14 @@ std::string workers_text(std::size_t count) {
 
 FirstElasticNode::FirstElasticNode(const Membership::Options& options, const NodeLayout& layout,
                                    StoreServer& store, NodeLink* link, TimePoint now,
-                                   const std::optional<Replacement>& replaces)
+                                   const std::optional<Replacement>& replacement)
     : layout_(layout),
       link_(link),
       job_(options, store,
-           replaces ? static_cast<int>(replaces->number) * kWorkerNumbersPerLauncher : 0) {
-  if (replaces) {
-    takeover_ = Takeover{.epoch = replaces->epoch, .is_first_takeover = replaces->number == 1};
+           replacement ? static_cast<int>(replacement->number) * kWorkerNumbersPerLauncher : 0) {
+  if (replacement) {
+    takeover_ =
+        Takeover{.epoch = replacement->epoch, .is_first_takeover = replacement->number == 1};
     for (int slot = 0; slot < layout_.size(); ++slot) job_.membership().slot_closed(slot);
     return;
   }
@@ -52,8 +53,8 @@ void FirstElasticNode::worker_stopped(int local_rank, TimePoint now) {
 
 void FirstElasticNode::worker_continued(int local_rank) { job_.worker_continued(local_rank); }
 
-bool FirstElasticNode::matters(int local_rank) const {
-  return job_.membership().matters(local_rank);
+bool FirstElasticNode::is_needed(int local_rank) const {
+  return job_.membership().is_needed(local_rank);
 }
 
 bool FirstElasticNode::is_superfluous(int local_rank) const {
@@ -84,11 +85,11 @@ void FirstElasticNode::handle_events(const NodeEvents& news, TimePoint now) {
 void FirstElasticNode::handle_exit(const WorkerExit& exit, TimePoint now) {
   if (exit.rank >= static_cast<std::uint32_t>(layout_.size())) return;
   const int slot = static_cast<int>(exit.rank);
-  if (!is_local_slot(slot) && job_.runs(slot))
+  if (!is_local_slot(slot) && job_.has_running_worker(slot))
     job_.worker_ended(slot, exit.succeeded, exit.how_it_ended, now);
 }
 
-// The launcher of a lost node ends its own workers, if it still can.
+// A lost node gets no orders: its launcher ends its workers itself, if it still can.
 void FirstElasticNode::handle_node_change(const NodeChange& change, TimePoint now) {
   const bool is_new = change.node >= layout_.nodes();
   if (is_new) add_nodes();
@@ -98,7 +99,7 @@ void FirstElasticNode::handle_node_change(const NodeChange& change, TimePoint no
       continue;
     }
     job_.membership().slot_closed(slot);
-    if (!job_.runs(slot)) continue;
+    if (!job_.has_running_worker(slot)) continue;
     const std::string how_it_ended =
         format_text("worker {} is lost with node {}", slot, change.node);
     if (job_.membership().is_member(slot)) {
@@ -122,8 +123,8 @@ void FirstElasticNode::handle_node_change(const NodeChange& change, TimePoint no
     notices_.push_back(format_text("node {} takes part{}", change.node, is_new ? "" : " again"));
 }
 
-// The lost member may only be stopped, together with its host. Then the other members do not notice
-// the loss without this message.
+// Perhaps the lost member is only stopped, together with its host. Then the other members notice
+// the loss only by this message.
 void FirstElasticNode::announce_lost_member(const Epoch& epoch, int slot) {
   const auto rank = std::ranges::find(epoch.workers, slot) - epoch.workers.begin();
   lost_member_ =
@@ -131,7 +132,7 @@ void FirstElasticNode::announce_lost_member(const Epoch& epoch, int slot) {
   if (link_ != nullptr) link_->tell(*lost_member_);
 }
 
-// After this call, events of these workers are handled like those of all other workers.
+// After this call, this launcher knows the workers of that node and handles their events.
 void FirstElasticNode::handle_node_state(const NodeState& state, TimePoint now) {
   const int node = static_cast<int>(state.node);
   if (!takeover_ || takeover_->nodes_without_state.erase(node) == 0) return;
@@ -140,7 +141,9 @@ void FirstElasticNode::handle_node_state(const NodeState& state, TimePoint now) 
   const std::vector<int> slots_of_node = slots_of(node);
   for (std::size_t i = 0; i < std::min(state.slots.size(), state.numbers.size()); ++i) {
     const int slot = static_cast<int>(state.slots[i]);
-    if (std::ranges::find(slots_of_node, slot) == slots_of_node.end() || job_.runs(slot)) continue;
+    if (std::ranges::find(slots_of_node, slot) == slots_of_node.end() ||
+        job_.has_running_worker(slot))
+      continue;
     job_.worker_found(slot, static_cast<int>(state.numbers[i]), now);
     if (std::ranges::find(state.group.numbers, state.numbers[i]) != state.group.numbers.end())
       takeover_->group_epochs_by_slot[slot] = state.group.epoch;
@@ -164,7 +167,8 @@ void FirstElasticNode::take_over(TimePoint now) {
     const auto number = static_cast<std::uint32_t>(job_.number_of(slot));
     const bool was_in_last_group =
         std::ranges::find(last_group.numbers, number) != last_group.numbers.end();
-    if (job_.runs(slot) && was_in_last_group) recovered_job.running_members.push_back(slot);
+    if (job_.has_running_worker(slot) && was_in_last_group)
+      recovered_job.running_members.push_back(slot);
   }
   for (const auto& [slot, epoch] : takeover.group_epochs_by_slot)
     if (epoch < last_group.epoch) recovered_job.members_of_older_groups.push_back(slot);
@@ -174,10 +178,11 @@ void FirstElasticNode::take_over(TimePoint now) {
         recovered_job.running_members.end())
       continue;
     announce_lost_member(recovered_job.last_epoch, slot);
-    // A connected node reports how its workers ended.
-    const bool has_node =
+    // If the node of the member is connected, it reports how the member ended.
+    const bool node_is_connected =
         slot < layout_.size() && takeover.nodes_with_state.contains(node_of(slot));
-    if (!has_node) lost_member_text_ = format_text("worker {} is lost with its node", slot);
+    if (!node_is_connected)
+      lost_member_text_ = format_text("worker {} is lost with its node", slot);
   }
   job_.membership().continue_from(recovered_job, now);
   notices_.push_back(format_text("node 0 has a new launcher, which has found {} of the last group",
@@ -245,15 +250,16 @@ ElasticOrders FirstElasticNode::advance(TimePoint now) {
 void FirstElasticNode::announce_group() const {
   if (link_ == nullptr) return;
   const Epoch& epoch = job_.membership().epoch();
-  GroupFormed formed{.epoch = static_cast<std::uint32_t>(epoch.number),
-                     .slots = {},
-                     .numbers = {},
-                     .state_epoch = static_cast<std::uint32_t>(job_.membership().state_epoch())};
+  GroupFormed group_formed{
+      .epoch = static_cast<std::uint32_t>(epoch.number),
+      .slots = {},
+      .numbers = {},
+      .state_epoch = static_cast<std::uint32_t>(job_.membership().state_epoch())};
   for (const int slot : epoch.workers) {
-    formed.slots.push_back(static_cast<std::uint32_t>(slot));
-    formed.numbers.push_back(static_cast<std::uint32_t>(job_.number_of(slot)));
+    group_formed.slots.push_back(static_cast<std::uint32_t>(slot));
+    group_formed.numbers.push_back(static_cast<std::uint32_t>(job_.number_of(slot)));
   }
-  link_->tell(formed);
+  link_->tell(group_formed);
 }
 
 void FirstElasticNode::order_start(int slot, ElasticOrders& orders, TimePoint now) {

@@ -23,18 +23,19 @@ class FirstElasticNode final : public ElasticNode {
   // If this launcher replaces a lost one, the workers run already. Then this object decides nothing
   // until it has the NodeStates of the other nodes.
   FirstElasticNode(const Membership::Options& options, const NodeLayout& layout, StoreServer& store,
-                   NodeLink* link, TimePoint now, const std::optional<Replacement>& replaces = {});
+                   NodeLink* link, TimePoint now,
+                   const std::optional<Replacement>& replacement = {});
 
   void worker_ended(int local_rank, bool succeeded, const std::string& how_it_ended,
                     TimePoint now) override;
   void worker_stopped(int local_rank, TimePoint now) override;
   void worker_continued(int local_rank) override;
   void handle_events(const NodeEvents& news, TimePoint now) override;
-  bool matters(int local_rank) const override;
+  bool is_needed(int local_rank) const override;
   bool is_superfluous(int local_rank) const override;
   bool is_over() const override { return !takeover_ && !job_.membership().any_worker_runs(); }
   bool is_leaving_job() const override { return false; }
-  bool leave(TimePoint /*limit*/) override { return false; }
+  bool begin_to_leave(TimePoint /*limit*/) override { return false; }
   ElasticOrders advance(TimePoint now) override;
   std::optional<TimePoint> deadline() const override {
     return takeover_ ? std::nullopt : job_.membership().deadline();
@@ -80,7 +81,7 @@ class FirstElasticNode final : public ElasticNode {
   std::optional<Takeover> takeover_;
   std::set<int> leaving_nodes_;            // nodes that are about to leave
   std::optional<MemberLost> lost_member_;  // not returned yet
-  // How a member was lost since the last epoch was formed; a text for the user.
+  // If a member was lost since the last epoch was formed: a text for the user that says how.
   std::string lost_member_text_;
 };
 

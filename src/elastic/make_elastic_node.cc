@@ -6,10 +6,9 @@
 
 namespace farandole {
 
-Result<std::unique_ptr<ElasticNode>> make_elastic_node(Membership::Options options,
-                                                       const NodeLayout& layout, StoreServer& store,
-                                                       NodeLink* link, TimePoint now,
-                                                       const std::optional<Replacement>& replaces) {
+Result<std::unique_ptr<ElasticNode>> make_elastic_node(
+    Membership::Options options, const NodeLayout& layout, StoreServer& store, NodeLink* link,
+    TimePoint now, const std::optional<Replacement>& replacement) {
   std::unique_ptr<ElasticNode> elastic_node;
   if (layout.node > 0) {
     const bool has_begun = link->start_message()->has_begun;
@@ -22,7 +21,7 @@ Result<std::unique_ptr<ElasticNode>> make_elastic_node(Membership::Options optio
         format_text("--min-workers is {}, but the job has {} workers; give a "
                     "smaller number, or start more workers",
                     options.workers_min, options.workers));
-  elastic_node = std::make_unique<FirstElasticNode>(options, layout, store, link, now, replaces);
+  elastic_node = std::make_unique<FirstElasticNode>(options, layout, store, link, now, replacement);
   return elastic_node;
 }
 

@@ -19,7 +19,7 @@ OtherElasticNode::OtherElasticNode(const NodeLayout& layout, StoreServer& store,
   if (has_begun) return;
   for (int local_rank = 0; local_rank < layout.local_size(); ++local_rank)
     workers_[static_cast<std::size_t>(local_rank)] = {.number = layout.rank_of(local_rank),
-                                                      .runs = true};
+                                                      .is_running = true};
 }
 
 std::optional<int> OtherElasticNode::local_rank_of(std::uint32_t slot) const {
@@ -36,7 +36,7 @@ bool OtherElasticNode::is_member(int local_rank) const {
 
 // If the job has begun without this node, the other nodes do not need a worker of this node until
 // it is a member.
-bool OtherElasticNode::matters(int local_rank) const {
+bool OtherElasticNode::is_needed(int local_rank) const {
   const bool forms_first_group = epoch_ == 0 && !has_begun_;
   return !is_superfluous(local_rank) && (forms_first_group || is_member(local_rank));
 }
@@ -46,7 +46,7 @@ void OtherElasticNode::worker_ended(int local_rank, bool succeeded, const std::s
                                     TimePoint /*now*/) {
   if (is_member(local_rank)) fail_formation(store_, epoch_, how_it_ended);
   Worker& worker = workers_.at(static_cast<std::size_t>(local_rank));
-  worker.runs = worker.is_stopped = false;
+  worker.is_running = worker.is_stopped = false;
   worker.how_it_ended = how_it_ended;
   any_worker_has_succeeded_ = any_worker_has_succeeded_ || succeeded;
 }
@@ -82,7 +82,7 @@ NodeState OtherElasticNode::state() const {
                   .is_finishing = no_more_workers_ || any_worker_has_succeeded_,
                   .is_leaving = leave_deadline_.has_value()};
   for (int local_rank = 0; local_rank < layout_.local_size(); ++local_rank) {
-    if (!worker(local_rank).runs) continue;
+    if (!worker(local_rank).is_running) continue;
     state.slots.push_back(static_cast<std::uint32_t>(layout_.rank_of(local_rank)));
     state.numbers.push_back(static_cast<std::uint32_t>(worker(local_rank).number));
     if (worker(local_rank).is_stopped) state.stopped_slots.push_back(state.slots.back());
@@ -92,23 +92,23 @@ NodeState OtherElasticNode::state() const {
 
 void OtherElasticNode::handle_order(const WorkerStart& start) {
   const auto local_rank = local_rank_of(start.slot);
-  if (!local_rank || worker(*local_rank).runs) return;
+  if (!local_rank || worker(*local_rank).is_running) return;
   const int number = static_cast<int>(start.number);
-  workers_[static_cast<std::size_t>(*local_rank)] = {.number = number, .runs = true};
+  workers_[static_cast<std::size_t>(*local_rank)] = {.number = number, .is_running = true};
   orders_.starts.push_back({.local_rank = *local_rank, .number = number});
 }
 
 void OtherElasticNode::handle_order(const WorkerKill& kill) {
   for (std::size_t i = 0; i < workers_.size(); ++i) {
     Worker& worker = workers_[i];
-    if (!worker.runs || worker.number != static_cast<int>(kill.number)) continue;
+    if (!worker.is_running || worker.number != static_cast<int>(kill.number)) continue;
     worker.is_superfluous = kill.is_superfluous;
     orders_.kills.push_back(static_cast<int>(i));
   }
 }
 
 // A member may have ended after node 0 had formed the group, and before this node was told about
-// the group.
+// the group. Then the formation must fail.
 void OtherElasticNode::handle_order(const GroupFormed& formed) {
   store_.remove_with_prefix(keys::epoch_prefix(epoch_));  // no worker uses these keys any more
   epoch_ = formed.epoch;
@@ -117,11 +117,11 @@ void OtherElasticNode::handle_order(const GroupFormed& formed) {
   state_epoch_ = formed.state_epoch;
   orders_.group_formed = true;
   for (std::size_t i = 0; i < workers_.size(); ++i)
-    if (!workers_[i].runs && is_member(static_cast<int>(i)))
+    if (!workers_[i].is_running && is_member(static_cast<int>(i)))
       fail_formation(store_, epoch_, workers_[i].how_it_ended);
 }
 
-bool OtherElasticNode::leave(TimePoint limit) {
+bool OtherElasticNode::begin_to_leave(TimePoint limit) {
   if (leave_deadline_ || no_more_workers_) return false;
   link_.tell(NodeLeaves{static_cast<std::uint32_t>(layout_.node)});
   leave_deadline_ = limit;

@@ -26,13 +26,13 @@ class OtherElasticNode final : public ElasticNode {
   void worker_stopped(int local_rank, TimePoint now) override;
   void worker_continued(int local_rank) override;
   void handle_events(const NodeEvents& news, TimePoint now) override;
-  bool matters(int local_rank) const override;
+  bool is_needed(int local_rank) const override;
   bool is_superfluous(int local_rank) const override { return worker(local_rank).is_superfluous; }
   bool is_over() const override {
     return no_more_workers_ || (leave_deadline_ && !any_worker_runs());
   }
   bool is_leaving_job() const override { return !no_more_workers_; }
-  bool leave(TimePoint limit) override;
+  bool begin_to_leave(TimePoint limit) override;
   ElasticOrders advance(TimePoint now) override;
   std::optional<TimePoint> deadline() const override {
     return has_reported_leave_deadline_ ? std::nullopt : leave_deadline_;
@@ -43,7 +43,7 @@ class OtherElasticNode final : public ElasticNode {
  private:
   struct Worker {
     int number = -1;
-    bool runs = false;
+    bool is_running = false;
     bool is_superfluous = false;
     bool is_stopped = false;
     std::string how_it_ended{};  // if the worker has ended
@@ -55,7 +55,7 @@ class OtherElasticNode final : public ElasticNode {
   // The local rank of a slot; empty if the slot is on another node.
   std::optional<int> local_rank_of(std::uint32_t slot) const;
   bool is_member(int local_rank) const;
-  bool any_worker_runs() const { return std::ranges::any_of(workers_, &Worker::runs); }
+  bool any_worker_runs() const { return std::ranges::any_of(workers_, &Worker::is_running); }
   NodeState state() const;
   void handle_order(const WorkerStart& start);
   void handle_order(const WorkerKill& kill);

@@ -48,7 +48,7 @@ Result<std::unique_ptr<ProgressThreads>> make_progress_threads(const Engine::Par
 }
 
 Status start_stall_warnings(Engine::Parts& parts, const EngineOptions& options) {
-  const auto warn_after = stall_warning_of(options);
+  const auto warn_after = stall_warning_time(options);
   if (!has_other_launcher(options) || options.is_subset_of_job || warn_after.count() == 0)
     return {};
   if (parts.formation.topology.local_rank != 0) return {};
@@ -61,7 +61,7 @@ Status start_stall_warnings(Engine::Parts& parts, const EngineOptions& options) 
 
 // An error in the path is the same on all ranks, so only local rank 0 logs it.
 void start_timeline(Engine::Parts& parts, const EngineOptions& options) {
-  const auto old_timeline = parts.elastic_group ? options.context->continued_timeline() : nullptr;
+  const auto old_timeline = parts.elastic_group ? options.context->timeline_state() : nullptr;
   const std::string path = old_timeline ? old_timeline->path : options.timeline_path;
   const bool mark_cycles = old_timeline ? old_timeline->mark_cycles : options.timeline_mark_cycles;
   if (path.empty()) return;
@@ -93,7 +93,7 @@ Status make_channels(Engine::Parts& parts, const EngineOptions& options) {
 }
 
 // Waits until the group members are connected. If hosts cannot reach each other, the start fails
-// here. In an elastic job, only the launchers know whether a member that must dial has ended.
+// here. In an elastic job, a member that should dial may have ended; only the launchers know this.
 Status connect_to_other_hosts(Engine::Parts& parts, const EngineOptions& options) {
   bool member_is_gone = false;
   const Status connect_status = parts.channels->wait_until_connected([&] {
@@ -138,7 +138,7 @@ Status start(Engine::Parts& parts, const EngineOptions& options) {
   return start_stall_warnings(parts, options);
 }
 
-// The other ranks have already seen this rank join.
+// The other ranks have already seen this rank join, so they must also see it leave.
 void leave(Engine::Parts& parts, const std::string& reason) {
   if (parts.epoch > 0) parts.context->watch_members(0, {});
   if (parts.progress) parts.progress->stop(reason);
@@ -181,12 +181,12 @@ Result<std::unique_ptr<Engine>> assemble(const EngineOptions& options, Stores st
       Timeline::Options{
           .rank = {.rank = options.topology.rank, .size = options.topology.size, .pid = ::getpid()},
           .bytes_max = options.timeline_bytes,
-          .continued = parts->elastic_group ? options.context->continued_timeline() : nullptr},
+          .shared_state = parts->elastic_group ? options.context->timeline_state() : nullptr},
       *parts->clock, *parts->log);
   parts->recorder =
       std::make_unique<FlightRecorder>(parts->flight_memory.segment->data(), parts->timeline.get());
   parts->recorder->begin(parts->clock->now());
-  auto formed = form(
+  auto formation_result = form(
       {.options = options,
        .stores = parts->stores,
        .make_heap = [&](std::size_t bytes) { return options.context->heap(bytes); },
@@ -197,19 +197,19 @@ Result<std::unique_ptr<Engine>> assemble(const EngineOptions& options, Stores st
        .flight_record = has_other_launcher(options) ? parts->flight_memory.segment.get() : nullptr,
        .failpoint = parts->failpoint});
   parts->flight_memory.segment->close_descriptor();
-  if (!formed.ok()) {
-    parts->recorder->record_left(formed.status().message(), LeaveCause::kOrderly, {},
+  if (!formation_result.ok()) {
+    parts->recorder->record_left(formation_result.status().message(), LeaveCause::kOrderly, {},
                                  parts->clock->now());
-    return formed.status();
+    return formation_result.status();
   }
-  parts->formation = *std::move(formed);
+  parts->formation = *std::move(formation_result);
   std::unique_ptr<Engine> engine;
   const auto failure_text = [&] {
     return format_text("rank {} cannot start", options.topology.rank);
   };
   const Status start_status = catch_bad_alloc(failure_text, [&]() -> Status {
     FARANDOLE_TRY(start(*parts, options));
-    parts->recorder->record_joined(parts->clock->now());
+    parts->recorder->record_membership(parts->clock->now());
     start_timeline(*parts, options);
     (*parts->log)(Level::kInfo,
                   format_text("joined a job of {} with {} groups, as process {}",

@@ -22,8 +22,8 @@ using ::testing::HasSubstr;
 
 // How many calls each thread makes. FARANDOLE_TEST_CALLS sets the total number, for a long run.
 int calls_per_thread(int threads) {
-  const char* const calls = std::getenv("FARANDOLE_TEST_CALLS");
-  return (calls == nullptr ? 20'000 : std::atoi(calls)) / threads;
+  const char* const total_calls = std::getenv("FARANDOLE_TEST_CALLS");
+  return (total_calls == nullptr ? 20'000 : std::atoi(total_calls)) / threads;
 }
 
 // A call with a completion that takes the outcome and counts how often it runs.
@@ -204,7 +204,7 @@ TEST(Completions, BlockingCallsAreRejectedInACompletion) {
     Engine* engine = nullptr;
     std::vector<Status> statuses;
     bool wait_result = true;
-    Result<Handle> second = Status::stop("not submitted");
+    Result<Handle> inner_handle = Status::stop("not submitted");
     std::vector<float> values = {1};
     std::latch done{1};
   };
@@ -215,17 +215,17 @@ TEST(Completions, BlockingCallsAreRejectedInACompletion) {
     submission.completion = {
         .function =
             [](void* context, Handle) noexcept {
-              auto& call_results = *static_cast<CompletionContext*>(context);
-              Engine& own_engine = *call_results.engine;
-              call_results.second =
-                  own_engine.submit(allreduce_of(call_results.values, "inside"), kTestTimeout);
-              if (call_results.second.ok())
-                call_results.wait_result = own_engine.wait(*call_results.second, kTestTimeout);
-              call_results.statuses = {
+              auto& own_context = *static_cast<CompletionContext*>(context);
+              Engine& own_engine = *own_context.engine;
+              own_context.inner_handle =
+                  own_engine.submit(allreduce_of(own_context.values, "inside"), kTestTimeout);
+              if (own_context.inner_handle.ok())
+                own_context.wait_result = own_engine.wait(*own_context.inner_handle, kTestTimeout);
+              own_context.statuses = {
                   Engine::create({}).status(), own_engine.add_group({0, 1}).status(),
                   own_engine.remove_group(1),  own_engine.start_timeline("trace.json"),
                   own_engine.stop_timeline(),  own_engine.shutdown("from inside")};
-              call_results.done.count_down();
+              own_context.done.count_down();
             },
         .context = &completion_context};
     ASSERT_TRUE(engine.submit(submission).ok());
@@ -237,7 +237,7 @@ TEST(Completions, BlockingCallsAreRejectedInACompletion) {
     }
     EXPECT_EQ(completion_context.statuses.size(), 6u);
     EXPECT_FALSE(completion_context.wait_result);
-    EXPECT_EQ(finish(engine, completion_context.second).status, Status());
+    EXPECT_EQ(finish(engine, completion_context.inner_handle).status, Status());
     EXPECT_EQ(completion_context.values[0], 2);
   });
 }

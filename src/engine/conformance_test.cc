@@ -101,14 +101,14 @@ void check_allreduce(Member& member, DType dtype, std::int64_t count) {
 void check_scales(Member& member, DType dtype) {
   if (dtype == DType::kBool) return;
   const auto inputs = member.inputs_of_all(dtype, 100);
-  const auto truncated = [dtype](double value) {
+  const auto truncate_integer = [dtype](double value) {
     return is_integer(dtype) ? std::trunc(value) : value;
   };
-  auto scaled = inputs;
-  for (Values& values : scaled)
-    for (double& value : values) value = truncated(value * 0.5);
-  Values expected = reduce_values(dtype, ReduceOp::kSum, scaled);
-  for (double& value : expected) value = truncated(value * 4);
+  auto scaled_inputs = inputs;
+  for (Values& values : scaled_inputs)
+    for (double& value : values) value = truncate_integer(value * 0.5);
+  Values expected = reduce_values(dtype, ReduceOp::kSum, scaled_inputs);
+  for (double& value : expected) value = truncate_integer(value * 4);
   for (const Operation operation : {Operation::kAllreduce, Operation::kReducescatter}) {
     Submission submission = member.call(operation, dtype, {100});
     submission.prescale = 0.5;
@@ -167,37 +167,38 @@ void check_reducescatter(Member& member, DType dtype, std::int64_t rows) {
 // Member s sends ((s + 2 r) mod 4) × `rows` rows to member r and has one more row that it does not
 // send. If `equal_splits`, it sends `rows` rows to each member.
 void check_alltoall(Member& member, DType dtype, std::int64_t rows, bool equal_splits) {
-  const auto split = [&](int from, int to) {
-    return equal_splits ? rows : (from + 2 * to) % 4 * rows;
+  const auto split = [&](int sender, int receiver) {
+    return equal_splits ? rows : (sender + 2 * receiver) % 4 * rows;
   };
-  const auto sent_before = [&](int from, int to) {
+  const auto rows_sent_before = [&](int sender, int receiver) {
     std::int64_t sum = 0;
-    for (int other_rank = 0; other_rank < to; ++other_rank) sum += split(from, other_rank);
+    for (int other_rank = 0; other_rank < receiver; ++other_rank) sum += split(sender, other_rank);
     return sum;
   };
-  const auto total = [&](int from) {
-    return sent_before(from, member.size()) + (equal_splits ? 0 : 1);
+  const auto total_rows = [&](int sender) {
+    return rows_sent_before(sender, member.size()) + (equal_splits ? 0 : 1);
   };
   Values expected;
   std::vector<std::int64_t> counts;
-  for (int from = 0; from < member.size(); ++from) {
-    const Values sender_values = small_numbers(dtype, total(from) * kColumns, from, 1);
-    const auto begin = sender_values.begin() + sent_before(from, member.index()) * kColumns;
-    counts.push_back(split(from, member.index()));
+  for (int sender = 0; sender < member.size(); ++sender) {
+    const Values sender_values = small_numbers(dtype, total_rows(sender) * kColumns, sender, 1);
+    const auto begin = sender_values.begin() + rows_sent_before(sender, member.index()) * kColumns;
+    counts.push_back(split(sender, member.index()));
     expected.insert(expected.end(), begin, begin + counts.back() * kColumns);
   }
   const int own_index = member.index();
-  Submission submission = member.call(Operation::kAlltoall, dtype, {total(own_index), kColumns});
-  for (int to = 0; !equal_splits && to < member.size(); ++to)
-    submission.splits.push_back(split(own_index, to));
+  Submission submission =
+      member.call(Operation::kAlltoall, dtype, {total_rows(own_index), kColumns});
+  for (int receiver = 0; !equal_splits && receiver < member.size(); ++receiver)
+    submission.splits.push_back(split(own_index, receiver));
   const Values actual =
-      member.run(submission, small_numbers(dtype, total(own_index) * kColumns, own_index, 1),
+      member.run(submission, small_numbers(dtype, total_rows(own_index) * kColumns, own_index, 1),
                  expected.size(), false);
   ASSERT_EQ(actual, expected) << row_of(dtype).name << " × " << rows;
   ASSERT_EQ(member.outcome().received_rows, counts);
 }
 
-void check_all(Member& member, DType dtype, std::int64_t count) {
+void check_operations(Member& member, DType dtype, std::int64_t count) {
   check_allreduce(member, dtype, count);
   check_broadcast(member, dtype, count);
   check_allgather(member, dtype, count / 20);
@@ -206,9 +207,9 @@ void check_all(Member& member, DType dtype, std::int64_t count) {
   check_alltoall(member, dtype, count / 20, true);
 }
 
-void check_everything(Member& member) {
+void check_all_dtypes(Member& member) {
   for (const DTypeRow& row : kDTypes) {
-    for (const std::int64_t count : kCounts) check_all(member, row.dtype, count);
+    for (const std::int64_t count : kCounts) check_operations(member, row.dtype, count);
     check_scales(member, row.dtype);
   }
 }
@@ -233,7 +234,7 @@ TEST_P(Conformance, EveryOperationIsCorrectInTheWorldAndInAGroup) {
   run_job(GetParam(), groups, [](Engine& engine) {
     for (GroupId group = 0; group < 2; ++group) {
       Member member(engine, group);
-      if (member.is_member()) check_everything(member);
+      if (member.is_member()) check_all_dtypes(member);
     }
   });
 }
@@ -241,7 +242,7 @@ TEST_P(Conformance, EveryOperationIsCorrectInTheWorldAndInAGroup) {
 TEST_P(Conformance, EveryOperationIsCorrectWithManyWindows) {
   run_job(GetParam(), {}, [](Engine& engine) {
     Member member(engine, kWorld);
-    check_all(member, kLargeDTypes[static_cast<std::size_t>(size()) % 4], kLargeCount);
+    check_operations(member, kLargeDTypes[static_cast<std::size_t>(size()) % 4], kLargeCount);
   });
 }
 

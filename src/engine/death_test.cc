@@ -173,8 +173,8 @@ TEST(Death, EndsAChangeOfGroups) {
     for (;;) {
       const auto group = engine.add_group({0, 1});
       if (!group.ok()) return exit_code_for(group.status(), "rank 2 (pid ");
-      if (const Status removed = engine.remove_group(*group); !removed.ok())
-        return exit_code_for(removed, "rank 2 (pid ");
+      if (const Status remove_status = engine.remove_group(*group); !remove_status.ok())
+        return exit_code_for(remove_status, "rank 2 (pid ");
     }
   });
   EXPECT_TRUE(WIFSIGNALED(statuses[2]));
@@ -203,10 +203,10 @@ TEST(Fork, TheChildGetsAnErrorAndTheParentGoesOn) {
     ::waitpid(child_pid, &status, 0);
     if (WEXITSTATUS(status) != kPassed) return 1;
     const auto handle = engine.submit(submission);
-    const bool done = handle.ok() && engine.wait(*handle, kTestTimeout) &&
-                      engine.take(*handle).status.ok() && values[0] == 2.0F;
+    const bool is_done_correctly = handle.ok() && engine.wait(*handle, kTestTimeout) &&
+                                   engine.take(*handle).status.ok() && values[0] == 2.0F;
     (void)engine.shutdown("done");
-    return done ? kPassed : 2;
+    return is_done_correctly ? kPassed : 2;
   });
   EXPECT_EQ(WEXITSTATUS(statuses[0]), kPassed);
   EXPECT_EQ(WEXITSTATUS(statuses[1]), kPassed);

@@ -64,15 +64,15 @@ bool is_leave_error(const Status& status, const std::string& reason) {
 // The second rank submits the call after the first rank has given up on it.
 TEST(Ending, ACallThatOneRankHasGivenUpFailsOnTheOthersToo) {
   for (const std::size_t count : {std::size_t{2}, std::size_t{300'000}}) {
-    std::latch given_up(1);
+    std::latch has_given_up(1);
     run_ranks(2, [&](int rank, const std::shared_ptr<LocalStore>& store) {
       EngineOptions options = options_of(rank, 2);
       if (rank == 0) options.stall_limit = std::chrono::seconds(1);
       const auto engine = value_or_abort(assemble(options, store));
       std::vector<float> values(count, 1.0F);
-      if (rank == 1) given_up.wait();
+      if (rank == 1) has_given_up.wait();
       const Status status = allreduce(*engine, values, "gradients");
-      if (rank == 0) given_up.count_down();
+      if (rank == 0) has_given_up.count_down();
       EXPECT_EQ(status.code(), StatusCode::kRebuildGroup) << count;
       EXPECT_TRUE(rank == 0 || is_leave_error(status, "it gave up")) << status.message();
       EXPECT_EQ(values, std::vector<float>(count, 1.0F));
@@ -81,15 +81,15 @@ TEST(Ending, ACallThatOneRankHasGivenUpFailsOnTheOthersToo) {
 }
 
 TEST(Ending, ACallThatOneRankEndsByShutdownFailsOnTheOthersToo) {
-  std::latch left(1);
+  std::latch has_left(1);
   run_job(2, {}, [&](Engine& engine) {
     const bool leaves_job = engine.topology().rank == 0;
     std::vector<float> values(2, 1.0F);
-    if (!leaves_job) left.wait();
+    if (!leaves_job) has_left.wait();
     const auto handle = engine.submit(allreduce_of(values, "gradients"));
     ASSERT_TRUE(handle.ok() || !leaves_job);
     if (leaves_job) (void)engine.shutdown("enough");
-    if (leaves_job) left.count_down();
+    if (leaves_job) has_left.count_down();
     const Status status = finish(engine, handle).status;
     EXPECT_EQ(status.code(), StatusCode::kRebuildGroup);
     EXPECT_TRUE(leaves_job || is_leave_error(status, "enough")) << status.message();
@@ -111,22 +111,22 @@ class SilentStore final : public Store {
   Status remove_all(const std::vector<std::string>& /*keys*/) override { return wait_for_answer(); }
   Result<TimePoint> clock() override { return wait_for_answer(); }
 
-  void wait_for_a_call() { asked_.wait(); }
+  void wait_for_a_call() { first_call_.wait(); }
   void answer() {
-    *answers_.lock() = true;
-    answers_.notify_all();
+    *may_answer_.lock() = true;
+    may_answer_.notify_all();
   }
 
  private:
   Status wait_for_answer() {
-    if (!was_asked_.exchange(true)) asked_.count_down();
-    answers_.lock().wait([](bool answers) { return answers; });
+    if (!was_asked_.exchange(true)) first_call_.count_down();
+    may_answer_.lock().wait([](bool may_answer) { return may_answer; });
     return Status::stop("the Store has failed");
   }
 
-  std::latch asked_{1};
+  std::latch first_call_{1};
   std::atomic<bool> was_asked_ = false;
-  Guarded<bool> answers_{false};
+  Guarded<bool> may_answer_{false};
 };
 
 // The Store does not answer the thread that reports stalls, so shutdown() waits for this thread.
@@ -175,13 +175,14 @@ TEST(Ending, AGroupWithoutTheLeaverGoesOnInTheSameMemory) {
 class StopAtAccess {
  public:
   explicit StopAtAccess(const void* address) {
-    const auto location_wanted = reinterpret_cast<std::uintptr_t>(address);
-    for (const Mapping& mapping : heaps())
-      if (location_wanted >= mapping.begin && location_wanted < mapping.end)
-        location_ = mapping.offset + (location_wanted - mapping.begin);
-    for (const Mapping& mapping : heaps())
-      if (location_ >= mapping.offset && location_ - mapping.offset < mapping.end - mapping.begin)
-        pages_.push_back((mapping.begin + location_ - mapping.offset) / kPageBytes * kPageBytes);
+    const auto address_value = reinterpret_cast<std::uintptr_t>(address);
+    for (const Mapping& mapping : heap_mappings())
+      if (address_value >= mapping.begin && address_value < mapping.end)
+        heap_offset_ = mapping.offset + (address_value - mapping.begin);
+    for (const Mapping& mapping : heap_mappings())
+      if (heap_offset_ >= mapping.offset &&
+          heap_offset_ - mapping.offset < mapping.end - mapping.begin)
+        pages_.push_back((mapping.begin + heap_offset_ - mapping.offset) / kPageBytes * kPageBytes);
     struct sigaction action{};
     action.sa_handler = stop;
     ::sigaction(SIGSEGV, &action, nullptr);
@@ -196,17 +197,17 @@ class StopAtAccess {
     std::uintptr_t offset;
   };
 
-  static std::vector<Mapping> heaps() {
-    std::vector<Mapping> found;
+  static std::vector<Mapping> heap_mappings() {
+    std::vector<Mapping> mappings;
     std::ifstream maps("/proc/self/maps");
     for (std::string line; std::getline(maps, line);) {
       if (line.find("farandole-heap") == std::string::npos) continue;
       Mapping mapping{};
       if (std::sscanf(line.c_str(), "%lx-%lx %*s %lx", &mapping.begin, &mapping.end,
                       &mapping.offset) == 3)
-        found.push_back(mapping);
+        mappings.push_back(mapping);
     }
-    return found;
+    return mappings;
   }
   static void protect(int rights) {
     for (const std::uintptr_t page : pages_)
@@ -217,7 +218,7 @@ class StopAtAccess {
     ::raise(SIGSTOP);
   }
 
-  std::uintptr_t location_ = 0;
+  std::uintptr_t heap_offset_ = 0;
   static inline std::vector<std::uintptr_t> pages_;
 };
 
@@ -283,7 +284,7 @@ class MemoryOfAStoppedSurvivor : public ::testing::Test {
 
   int run_survivor(Engine& engine, SharedTensor& tensor, bool other_rank_leaves) {
     const auto handle = engine.submit(tensor.allreduce("all"));
-    const ContinueGuard continues{shared_};
+    const ContinueGuard continue_guard{shared_};
     if (!wait_until([&] { return is_stopped(shared_->pids[1]); })) return 2;
     ++shared_->stage;  // lets rank 2 leave
     if (!other_rank_leaves) ::kill(shared_->pids[2], SIGKILL);
@@ -291,12 +292,12 @@ class MemoryOfAStoppedSurvivor : public ::testing::Test {
         result != kPassed)
       return result;
     if (other_rank_leaves && !wait_until([&] { return shared_->stage == 2; })) return 5;
-    std::thread resume([&, stage_before = shared_->stage.load()] {
+    std::thread resumer([&, stage_before = shared_->stage.load()] {
       wait_until([&] { return shared_->stage > stage_before; });
       ::kill(shared_->pids[1], SIGCONT);
     });
     const int result = refill(tensor, 7);
-    resume.join();
+    resumer.join();
     return result;
   }
 
@@ -312,7 +313,7 @@ class MemoryOfAStoppedSurvivor : public ::testing::Test {
   int fill_all_memory_of_the_next_engine(Engine& engine, SharedTensor& tensor) {
     const SharedTensor other_tensor(engine, 100'000);
     const auto handle = engine.submit(tensor.allreduce("all"));
-    const ContinueGuard continues{shared_};
+    const ContinueGuard continue_guard{shared_};
     if (!wait_until([&] { return is_stopped(shared_->pids[1]); })) return 2;
     ::kill(shared_->pids[2], SIGKILL);
     if (const int result = exit_code_for(finish(engine, handle).status, "rank 2 (pid ");
@@ -327,16 +328,16 @@ class MemoryOfAStoppedSurvivor : public ::testing::Test {
     if (!next_engine->is_shared(other_tensor.data(), 1) || next_engine->is_shared(tensor.data(), 1))
       return 9;
     tensor = SharedTensor(*next_engine, kCount);  // frees the old memory
-    std::vector<SharedTensor> others;
+    std::vector<SharedTensor> filler_tensors;
     do {
-      others.emplace_back(*next_engine, kCount / 64);
-      others.back().fill(8);
-    } while (next_engine->is_shared(others.back().data(), 1));
-    if (!next_engine->is_shared(tensor.data(), 1) || others.size() < 2 * 64) return 10;
+      filler_tensors.emplace_back(*next_engine, kCount / 64);
+      filler_tensors.back().fill(8);
+    } while (next_engine->is_shared(filler_tensors.back().data(), 1));
+    if (!next_engine->is_shared(tensor.data(), 1) || filler_tensors.size() < 2 * 64) return 10;
     ::kill(shared_->pids[1], SIGCONT);
     if (!wait_until([&] { return shared_->has_resumed.load(); })) return 3;
-    for (const SharedTensor& other : others)
-      if (other.count_not_equal(8) != 0) return 11;
+    for (const SharedTensor& filler_tensor : filler_tensors)
+      if (filler_tensor.count_not_equal(8) != 0) return 11;
     return tensor.count_not_equal(0) == 0 ? kPassed : 4;
   }
 

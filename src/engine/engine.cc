@@ -35,8 +35,8 @@ Status check_may_block(std::string_view function_name) {
       function_name));
 }
 
-// Checks a batch. `batch_with_errors` must be empty. If calls of the batch are invalid, it becomes
-// a copy of the batch with their call errors. Errors: as check_submission().
+// Checks a batch. `batch_with_errors` must be empty. If calls of the batch are invalid, this vector
+// gets a copy of the batch, with the call errors. Errors: as check_submission().
 Status check_and_find_call_errors(const Engine::Parts& parts, std::span<const Submission> batch,
                                   std::vector<Submission>& batch_with_errors) {
   const int rank = parts.formation.topology.rank;
@@ -75,8 +75,8 @@ Status submit_all(Engine::Parts& parts, std::span<const Submission> batch,
 }
 
 Result<std::unique_ptr<Engine>> create_with_known_rank(const EngineOptions& options) {
-  FARANDOLE_TRY_ASSIGN(auto opened, open_stores_and_network(options));
-  return assemble(options, std::move(opened.stores), std::move(opened.network));
+  FARANDOLE_TRY_ASSIGN(auto connections, open_stores_and_network(options));
+  return assemble(options, std::move(connections.stores), std::move(connections.network));
 }
 
 }  // namespace
@@ -119,11 +119,11 @@ std::int64_t Engine::epoch() const { return parts_->epoch; }
 bool Engine::is_change_announced() const {
   if (parts_->abandoned || parts_->epoch == 0) return false;
   const std::function<bool()> no_interruption;
-  const auto announced =
+  const auto answer =
       parts_->stores.job->wait(keys::change_announced(), {TimePoint{}, no_interruption});
-  // If the connection to the Store on another host has ended, a new launcher of node 0 takes over,
-  // and all members must ask it for new ranks.
-  return announced.ok() || (parts_->network && announced.status().code() != StatusCode::kRetry);
+  // If the connection to a Store on another host has ended, a new launcher of node 0 takes over.
+  // Then all members must ask that launcher for new ranks, which is a change, too.
+  return answer.ok() || (parts_->network && answer.status().code() != StatusCode::kRetry);
 }
 
 bool Engine::is_over() const { return parts_->abandoned || parts_->progress->is_over(kWorld); }
@@ -229,7 +229,7 @@ Status Engine::shutdown(const std::string& reason, LeaveCause cause, const std::
   FARANDOLE_TRY(check_may_block("shutdown()"));
   std::call_once(parts_->leave_once, [&] {
     pass(parts_->failpoint, Failpoint::Place::kEngineStopping);
-    // If other ranks die from now on, this rank must still end in the same way.
+    // From here on, the death of another rank must not change how this rank ends.
     parts_->watch->stop();
     if (parts_->epoch > 0) parts_->context->watch_members(0, {});
     parts_->progress->stop(reason);

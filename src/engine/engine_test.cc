@@ -53,8 +53,8 @@ TEST_P(EngineOfSize, AllgatherTakesUnevenAndEmptyParts) {
     std::iota(rows.begin(), rows.end(), 0);
     ASSERT_EQ(outcome.received_rows, rows);
     const auto* values = reinterpret_cast<const std::int32_t*>(outcome.received.get());
-    for (int other = 0; other < size; ++other)
-      for (int i = 0; i < 2 * other; ++i) ASSERT_EQ(*values++, other);
+    for (int other_rank = 0; other_rank < size; ++other_rank)
+      for (int i = 0; i < 2 * other_rank; ++i) ASSERT_EQ(*values++, other_rank);
   });
 }
 
@@ -116,15 +116,15 @@ TEST(Engine, OverlappingGroupsMayBeUsedInDifferentOrders) {
     for (int round = 0; round < 50; ++round) {
       std::vector<std::vector<float>> values(
           3, std::vector<float>(150'000, 1.0F + static_cast<float>(rank)));
-      std::vector<std::pair<std::size_t, Handle>> started;
+      std::vector<std::pair<std::size_t, Handle>> started_calls;
       for (std::size_t k = 0; k < 3; ++k) {
         const std::size_t g = (static_cast<std::size_t>(rank) + k) % 3;
         if (std::count(groups[g].begin(), groups[g].end(), rank) == 0) continue;
         const auto handle = engine.submit(allreduce_of(values[g], "", static_cast<GroupId>(g + 1)));
         ASSERT_TRUE(handle.ok()) << handle.status().message();
-        started.emplace_back(g, *handle);
+        started_calls.emplace_back(g, *handle);
       }
-      for (const auto& [g, handle] : started) {
+      for (const auto& [g, handle] : started_calls) {
         ASSERT_EQ(finish(engine, handle).status, Status());
         ASSERT_EQ(values[g].back(), static_cast<float>(2 + groups[g][0] + groups[g][1]));
       }
@@ -148,20 +148,20 @@ TEST(Engine, AMismatchIsAnErrorOnAllRanksAndTheJobGoesOn) {
 
 TEST(Engine, ANameInFlightTwiceIsRejectedAtSubmit) {
   run_job(2, {}, [](Engine& engine) {
-    std::vector<float> first(3, 1.0F);
-    std::vector<float> second(3, 1.0F);
+    std::vector<float> first_values(3, 1.0F);
+    std::vector<float> second_values(3, 1.0F);
     if (engine.topology().rank == 1) {  // `x` cannot complete before rank 0 has submitted it twice
-      EXPECT_EQ(allreduce(engine, first, "go"), Status());
-      EXPECT_EQ(allreduce(engine, second, "x"), Status());
+      EXPECT_EQ(allreduce(engine, first_values, "go"), Status());
+      EXPECT_EQ(allreduce(engine, second_values, "x"), Status());
       return;
     }
-    const auto pending = engine.submit(allreduce_of(first, "x"));
-    const auto rejected = engine.submit(allreduce_of(second, "x"));
+    const auto pending_handle = engine.submit(allreduce_of(first_values, "x"));
+    const auto rejected = engine.submit(allreduce_of(second_values, "x"));
     ASSERT_FALSE(rejected.ok());
     EXPECT_EQ(rejected.status().code(), StatusCode::kFixCall);
     EXPECT_THAT(rejected.status().message(), HasSubstr("`x` is in use by an earlier call"));
-    EXPECT_EQ(allreduce(engine, second, "go"), Status());
-    EXPECT_EQ(finish(engine, pending).status, Status());
+    EXPECT_EQ(allreduce(engine, second_values, "go"), Status());
+    EXPECT_EQ(finish(engine, pending_handle).status, Status());
   });
 }
 
@@ -339,10 +339,12 @@ void wait_until_asleep(int threads) {
   const auto deadline = std::chrono::steady_clock::now() + kTestTimeout;
   ProgressThreadStates states_before;
   for (;;) {
-    const ProgressThreadStates now = read_progress_threads();
-    if (now.count == threads && now.all_asleep && now == states_before) return;
+    const ProgressThreadStates current_states = read_progress_threads();
+    if (current_states.count == threads && current_states.all_asleep &&
+        current_states == states_before)
+      return;
     ASSERT_LT(std::chrono::steady_clock::now(), deadline);
-    states_before = now;
+    states_before = current_states;
     std::this_thread::sleep_for(milliseconds(50));
   }
 }
@@ -449,17 +451,17 @@ TEST(Engine, ABatchStartsAsAWholeOrNotAtAll) {
 
 TEST(Engine, AFailedBatchReleasesItsAutomaticNames) {
   run_job(2, {}, [](Engine& engine) {
-    std::vector<float> first(3, 1.0F);
-    std::vector<float> second(3, 1.0F);
-    std::vector<Submission> batch = {allreduce_of(first), allreduce_of(second, "x"),
-                                     allreduce_of(second, "x")};
+    std::vector<float> first_values(3, 1.0F);
+    std::vector<float> second_values(3, 1.0F);
+    std::vector<Submission> batch = {allreduce_of(first_values), allreduce_of(second_values, "x"),
+                                     allreduce_of(second_values, "x")};
     // Only rank 1 submits this batch, which fails. If its engine did not release the automatic
     // name, the ranks would choose different names for the next call.
     if (engine.topology().rank == 1) {
       EXPECT_FALSE(engine.submit_batch(batch).ok());
     }
-    EXPECT_EQ(allreduce(engine, first), Status());
-    EXPECT_EQ(first[0], 2.0F);
+    EXPECT_EQ(allreduce(engine, first_values), Status());
+    EXPECT_EQ(first_values[0], 2.0F);
   });
 }
 
@@ -476,12 +478,13 @@ void run_uneven_epoch(Engine& engine) {
   for (int step = 0; step < 3 * rank; ++step) {
     std::vector<float> values(90'000, static_cast<float>(rank + 1));
     Submission submission = allreduce_of(values);
-    const bool average = step % 2 == 1;
-    if (average) submission.reduce_op = ReduceOp::kAverage;
+    const bool is_average = step % 2 == 1;
+    if (is_average) submission.reduce_op = ReduceOp::kAverage;
     ASSERT_EQ(finish(engine, engine.submit(submission)).status, Status());
     float sum = 0;
-    for (int other = step / 3 + 1; other < size; ++other) sum += static_cast<float>(other + 1);
-    ASSERT_EQ(values.back(), average ? sum / static_cast<float>(size) : sum);
+    for (int other_rank = step / 3 + 1; other_rank < size; ++other_rank)
+      sum += static_cast<float>(other_rank + 1);
+    ASSERT_EQ(values.back(), is_average ? sum / static_cast<float>(size) : sum);
     ASSERT_EQ(values.front(), values.back());
   }
   const Outcome outcome = finish(engine, engine.submit(join_call()));
@@ -497,12 +500,12 @@ TEST_P(EngineOfSize, RanksWithLessDataJoin) {
 }
 
 TEST(Engine, AfterAJoinOtherCallsAreRejected) {
-  std::latch rejected(1);  // rank 1 joins after the rejection
+  std::latch call_rejected(1);  // rank 1 joins after the rejection
   run_job(2, {}, [&](Engine& engine) {
     std::vector<float> values(10, 1.0F);
     if (engine.topology().rank == 1) {
       EXPECT_EQ(allreduce(engine, values, "go"), Status());
-      rejected.wait();
+      call_rejected.wait();
       EXPECT_EQ(finish(engine, engine.submit(join_call())).status, Status());
       return;
     }
@@ -512,20 +515,20 @@ TEST(Engine, AfterAJoinOtherCallsAreRejected) {
         engine.submit(allreduce_of(values)).status(),
         Status::fix_call("rank 0: allreduce was called after join() in group 0: wait until join() "
                          "has returned, which is when all ranks have joined"));
-    rejected.count_down();
+    call_rejected.count_down();
     EXPECT_EQ(finish(engine, join).last_joined, 1);
   });
 }
 
-// In each round, another rank has one batch more, so it joins last. If the coordinator joins last,
-// it may not have received the other joins yet.
+// In each round, a different rank has one batch more than the others, so it joins last. If the
+// coordinator joins last, it may not have received the other joins yet.
 TEST(Engine, AllRanksGetTheRankThatJoinedLast) {
   constexpr int kRanks = 3;
-  std::array<std::latch, kRanks> joined{std::latch(kRanks - 1), std::latch(kRanks - 1),
-                                        std::latch(kRanks - 1)};
+  std::array<std::latch, kRanks> join_latches{std::latch(kRanks - 1), std::latch(kRanks - 1),
+                                              std::latch(kRanks - 1)};
   run_job(kRanks, {}, [&](Engine& engine) {
     for (int last_rank = 0; last_rank < kRanks; ++last_rank) {
-      std::latch& others_joined = joined[static_cast<std::size_t>(last_rank)];
+      std::latch& others_joined = join_latches[static_cast<std::size_t>(last_rank)];
       std::vector<float> values(1, 1.0F);
       if (engine.topology().rank == last_rank) {
         others_joined.wait();
@@ -604,9 +607,9 @@ TEST(Engine, TheFlightRecordShowsCallsAndTheEnd) {
       EXPECT_EQ(report.traceback, "Traceback: here");
       return;
     }
-    const auto next = engine->submit(allreduce_of(values, "next"));
+    const auto next_handle = engine->submit(allreduce_of(values, "next"));
     EXPECT_EQ(barrier(*engine), Status());
-    EXPECT_EQ(finish(*engine, next).status.code(), StatusCode::kRebuildGroup);
+    EXPECT_EQ(finish(*engine, next_handle).status.code(), StatusCode::kRebuildGroup);
     report = read_flight_record((*memory)->data());
     EXPECT_EQ(report.blamed_rank, 1);
     ASSERT_EQ(report.calls.size(), 3U);
@@ -617,18 +620,18 @@ TEST(Engine, TheFlightRecordShowsCallsAndTheEnd) {
 
 TEST(Engine, ADroppedCallIsForgottenButNotItsName) {
   run_job(2, {}, [](Engine& engine) {
-    std::vector<float> dropped(1000, 1.0F);
-    const auto handle = engine.submit(allreduce_of(dropped));
+    std::vector<float> dropped_values(1000, 1.0F);
+    const auto handle = engine.submit(allreduce_of(dropped_values));
     ASSERT_TRUE(handle.ok());
     // Rank 0 may drop the call while it is in flight; rank 1 drops the finished call.
     if (engine.topology().rank == 0) engine.drop(*handle);
     EXPECT_TRUE(engine.wait(*handle, kTestTimeout));
     engine.drop(*handle);
     EXPECT_EQ(engine.take(*handle).status.code(), StatusCode::kFixCall);
-    EXPECT_EQ(dropped.back(), 2.0F);
-    std::vector<float> next(10, 1.0F);
-    EXPECT_EQ(allreduce(engine, next), Status());
-    EXPECT_EQ(next[0], 2.0F);
+    EXPECT_EQ(dropped_values.back(), 2.0F);
+    std::vector<float> next_values(10, 1.0F);
+    EXPECT_EQ(allreduce(engine, next_values), Status());
+    EXPECT_EQ(next_values[0], 2.0F);
   });
 }
 
@@ -687,9 +690,9 @@ TEST(Engine, HeapMemoryOutlivesTheEngine) {
   {
     const auto store = std::make_shared<MemoryStore>();
     const auto engine = value_or_abort(assemble(options_of(0, 1), store));
-    auto allocated = engine->allocate(1 << 20);
-    ASSERT_TRUE(allocated.ok());
-    memory = *allocated;
+    auto allocation = engine->allocate(1 << 20);
+    ASSERT_TRUE(allocation.ok());
+    memory = *allocation;
   }
   std::memset(memory.get(), 7, 1 << 20);
   EXPECT_EQ(memory.get()[(1 << 20) - 1], std::byte{7});
@@ -746,13 +749,13 @@ TEST(Formation, AfterAFailureTheNextOneWorks) {
   hasty_options.start_timeout = milliseconds(20);
   EXPECT_FALSE(assemble(hasty_options, store).ok());
   EXPECT_FALSE(assemble(options_of(1, 2), store).ok());
-  std::thread other([&] {
+  std::thread rank_1([&] {
     const auto engine = value_or_abort(assemble(options_of(1, 2), store));
     EXPECT_EQ(barrier(*engine), Status());
   });
   const auto engine = value_or_abort(assemble(options_of(0, 2), store));
   EXPECT_EQ(barrier(*engine), Status());
-  other.join();
+  rank_1.join();
 }
 
 TEST(Formation, AnInterruptionEndsTheWait) {

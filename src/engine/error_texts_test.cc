@@ -231,11 +231,11 @@ TEST(ErrorTexts, DescribeImpossibleTopologies) {
 }
 
 // Starts rank 0 with `first` and rank 1 with `second`, and expects the error text of each.
-void expect_rejections(EngineOptions first, EngineOptions second, const std::string& text_of_first,
-                       const std::string& text_of_second) {
+void expect_rejections(EngineOptions options_of_rank_0, EngineOptions options_of_rank_1,
+                       const std::string& text_of_rank_0, const std::string& text_of_rank_1) {
   run_ranks(2, [&](int rank, const std::shared_ptr<LocalStore>& store) {
-    const auto engine = assemble(rank == 0 ? first : second, store);
-    EXPECT_EQ(engine.status().message(), rank == 0 ? text_of_first : text_of_second);
+    const auto engine = assemble(rank == 0 ? options_of_rank_0 : options_of_rank_1, store);
+    EXPECT_EQ(engine.status().message(), rank == 0 ? text_of_rank_0 : text_of_rank_1);
   });
 }
 

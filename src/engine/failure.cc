@@ -26,11 +26,11 @@ std::optional<GroupFailure> failure_of(const EndedRanks& ended, const std::vecto
   std::uint32_t first_ticket = ended.first_dead_rank ? ended.leaves_before_death + 1 : UINT32_MAX;
   std::optional<GroupFailure> failure;
   if (ended.first_dead_rank) {
-    failure = {
-        Status::rebuild_group(format_text("{} {}; this job is over: shut down, and start it again",
-                                          rank_with_pid(*ended.first_dead_rank, pids),
-                                          ended.death.empty() ? "has died" : ended.death)),
-        *ended.first_dead_rank};
+    failure = {Status::rebuild_group(
+                   format_text("{} {}; this job is over: shut down, and start it again",
+                               rank_with_pid(*ended.first_dead_rank, pids),
+                               ended.death_text.empty() ? "has died" : ended.death_text)),
+               *ended.first_dead_rank};
   }
   for (const int rank : ranks) {
     const auto& leave = ended.leavers[static_cast<std::size_t>(rank)];
@@ -53,10 +53,10 @@ GiveUpReason reason_of_broken_group(const Status& ended) {
   return {ended, "its engine had to stop: " + ended.message()};
 }
 
-std::optional<GiveUpReason> reason_of_stall(const Record* oldest, TimePoint now,
+std::optional<GiveUpReason> reason_of_stall(const Record* oldest_call, TimePoint now,
                                             std::chrono::seconds limit) {
-  if (oldest == nullptr || now - oldest->submitted < limit) return std::nullopt;
-  const std::string name = call_title(oldest->submission);
+  if (oldest_call == nullptr || now - oldest_call->submitted_at < limit) return std::nullopt;
+  const std::string name = call_title(oldest_call->submission);
   return GiveUpReason{Status::rebuild_group(
                           format_text("{} has waited {} s for other ranks, which is the "
                                       "FARANDOLE_STALL_LIMIT; the launcher's report says for which",
@@ -72,7 +72,7 @@ EndedRanks FailureWatch::read() {
   ended.first_dead_rank = doorbells_.closed_by();
   if (ended.first_dead_rank) {
     ended.leaves_before_death = doorbells_.leavers_before_closing();
-    ended.death = doorbells_.closing_reason();
+    ended.death_text = doorbells_.closing_reason();
   }
   std::uint32_t leaves = 0;
   for (int rank = 0; rank < doorbells_.size(); ++rank) {

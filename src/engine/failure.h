@@ -20,7 +20,7 @@ struct Record;
 struct EndedRanks {
   std::optional<int> first_dead_rank;     // the rank that died first
   std::uint32_t leaves_before_death = 0;  // how many ranks had left before that death
-  std::string death = {};  // for "rank 0 …": how this rank ended; empty if its process has ended
+  std::string death_text = {};  // how that rank ended, for errors; empty stands for "has died"
   std::vector<std::optional<Doorbells::Leaver>> leavers;  // by rank
 };
 
@@ -58,8 +58,8 @@ inline bool is_broken(const std::optional<Status>& ended) {
 }
 GiveUpReason reason_of_broken_group(const Status& ended);
 
-// Returns why to give up if the oldest call in flight has waited for `limit`; `oldest` may be null.
-std::optional<GiveUpReason> reason_of_stall(const Record* oldest, TimePoint now,
+// Returns why to give up if the oldest call in flight (may be null) has waited for `limit`.
+std::optional<GiveUpReason> reason_of_stall(const Record* oldest_call, TimePoint now,
                                             std::chrono::seconds limit);
 
 // Tells whether ranks have died or left since the last read(). One thread at a time may use it.
@@ -73,8 +73,8 @@ class FailureWatch {
     return doorbells_.closed_by().has_value() != death_read_ ||
            doorbells_.leavers() != leaves_read_;
   }
-  // Returns which ranks have ended. A rank that leaves first draws a ticket, and then stores that
-  // it has left. If this function reads between these steps, the rank is not in the result, and
+  // Returns which ranks have ended. A leaving rank draws a ticket, and then stores that it has
+  // left. If this function reads between these two, the rank is not in the result, and
   // has_changed() stays true.
   EndedRanks read();
 

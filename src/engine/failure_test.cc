@@ -38,7 +38,7 @@ TEST(Failure, AGroupGoesOnUntilADeathOrALeaveOfAMember) {
   EXPECT_EQ(death_failure->failed_rank, 3);
   EXPECT_EQ(death_failure->status.message(),
             "rank 3 (pid 103) has died; this job is over: shut down, and start it again");
-  ended.death = "has died or is cut off (rank 0 has lost the connection to it: reset)";
+  ended.death_text = "has died or is cut off (rank 0 has lost the connection to it: reset)";
   EXPECT_EQ(
       failure_of(ended, {0, 1}, 0, kPids)->status.message(),
       "rank 3 (pid 103) has died or is cut off (rank 0 has lost the connection to it: reset); "
@@ -93,11 +93,11 @@ TEST_F(FailureWatchTest, ReadsEachEndOnce) {
   const EndedRanks ended = watch_.read();
   EXPECT_EQ(ended.first_dead_rank, 2);
   EXPECT_EQ(ended.leaves_before_death, 1u);
-  EXPECT_EQ(ended.death, "has died of age");
+  EXPECT_EQ(ended.death_text, "has died of age");
   EXPECT_FALSE(watch_.has_changed());
 }
 
-// A rank that leaves draws a ticket before it stores that it has left. A read between the two
+// A rank that leaves draws a ticket before it stores that it has left. A read between these two
 // must be repeated.
 TEST_F(FailureWatchTest, AnUnfinishedLeaveIsReadAgain) {
   header().leavers.store(1);
@@ -117,7 +117,7 @@ TEST(Failure, ARankGivesUpWhenItsOldestCallHasWaitedForTheLimit) {
   Record record;
   record.submission.operation = Operation::kAllreduce;
   record.submission.name = "x";
-  record.submitted = now - seconds(5);
+  record.submitted_at = now - seconds(5);
   EXPECT_FALSE(reason_of_stall(&record, now, seconds(6)));
   const auto give_up_reason = reason_of_stall(&record, now, seconds(5));
   ASSERT_TRUE(give_up_reason);

@@ -71,32 +71,32 @@ class CountingStore final : public LocalStore {
 struct Attempt {
   std::vector<std::vector<int>> groups[2];
   std::size_t bucket_bytes[2] = {1, 1};
-  bool interrupted = false;  // whether rank 0 is interrupted before rank 1 starts
-  bool succeeds = false;
+  bool is_interrupted = false;  // whether rank 0 is interrupted before rank 1 starts
+  bool must_succeed = false;
 };
 
 void form_once(const Attempt& attempt, const std::shared_ptr<CountingStore>& store) {
   const auto join = [&](int rank) {
     EngineOptions options = options_of(rank, 2, attempt.groups[rank]);
     options.bucket_bytes = attempt.bucket_bytes[rank];
-    if (rank == 0 && attempt.interrupted) options.interrupted = [] { return true; };
+    if (rank == 0 && attempt.is_interrupted) options.interrupted = [] { return true; };
     const auto engine = assemble(options, store);
-    EXPECT_EQ(engine.ok(), attempt.succeeds) << engine.status().message();
+    EXPECT_EQ(engine.ok(), attempt.must_succeed) << engine.status().message();
     if (!engine.ok()) return;
     EXPECT_TRUE((*engine)->add_group({1}).ok());
     EXPECT_FALSE((*engine)->add_group({rank}).ok());
   };
-  if (attempt.interrupted) join(0);  // rank 1 starts after rank 0 has given up
-  std::thread first;
-  if (!attempt.interrupted) first = std::thread(join, 0);
+  if (attempt.is_interrupted) join(0);  // rank 1 starts after rank 0 has given up
+  std::thread rank_0;
+  if (!attempt.is_interrupted) rank_0 = std::thread(join, 0);
   join(1);
-  if (first.joinable()) first.join();
+  if (rank_0.joinable()) rank_0.join();
 }
 
 TEST(Formation, LeavesOnlyKeysOfTheWholeJobInTheStore) {
   const auto store = std::make_shared<CountingStore>();
   const std::vector<Attempt> attempts = {
-      {.groups = {{}, {}}, .succeeds = true},
+      {.groups = {{}, {}}, .must_succeed = true},
       {.groups = {{{0}}, {}}},
       {.groups = {{}, {{1}}}},
       {.groups = {{{0}}, {{1}}}},
@@ -104,8 +104,8 @@ TEST(Formation, LeavesOnlyKeysOfTheWholeJobInTheStore) {
       {.groups = {{{7}}, {{1}}}},
       {.groups = {{{7}}, {{7}}}},
       {.groups = {{}, {}}, .bucket_bytes = {1, 2}},
-      {.groups = {{}, {}}, .interrupted = true},
-      {.groups = {{{0}}, {}}, .interrupted = true},
+      {.groups = {{}, {}}, .is_interrupted = true},
+      {.groups = {{{0}}, {}}, .is_interrupted = true},
   };
   for (int round = 0; round < 20; ++round) {
     for (const auto& attempt : attempts) {
@@ -160,16 +160,17 @@ int count_requests_of_job(int size) {
 TEST(Formation, ARankMakesAsManyRequestsInALargeJobAsInASmallOne) {
   const int requests_of_2 = count_requests_of_job(2);
   const int requests_of_8 = count_requests_of_job(8);
-  const int per_rank = (requests_of_8 - requests_of_2) / (8 - 2);
-  EXPECT_LE(per_rank, 11);
-  EXPECT_EQ(count_requests_of_job(32), requests_of_8 + (32 - 8) * per_rank);
+  const int requests_per_rank = (requests_of_8 - requests_of_2) / (8 - 2);
+  EXPECT_LE(requests_per_rank, 11);
+  EXPECT_EQ(count_requests_of_job(32), requests_of_8 + (32 - 8) * requests_per_rank);
 }
 
 // A job with a launcher that serves the Store over the network. Creates the options of the ranks.
 class RemoteJob {
  public:
   // `hosts`: by rank, the number of its host, 0 or 1.
-  explicit RemoteJob(std::vector<int> hosts) : hosts_(std::move(hosts)), job_(0, context_.get()) {
+  explicit RemoteJob(std::vector<int> hosts)
+      : hosts_(std::move(hosts)), job_store_(0, context_.get()) {
     for (auto& store : local_stores_) store = std::make_unique<ServingThread>(size());
   }
 
@@ -178,16 +179,17 @@ class RemoteJob {
     EngineOptions options = options_of(rank, size());
     options.topology = {.rank = rank, .size = size()};
     options.network_interfaces = "lo";
-    options.job_store = job_.place();
+    options.job_store = job_store_.place();
     const int host = hosts_[static_cast<std::size_t>(rank)];
-    options.rendezvous_descriptor = local_stores_[static_cast<std::size_t>(host)]->end(rank).get();
+    options.rendezvous_descriptor =
+        local_stores_[static_cast<std::size_t>(host)]->client_end(rank).get();
     return options;
   }
 
  private:
   std::vector<int> hosts_;
   std::shared_ptr<const TlsContext> context_ = context_of('s');  // must outlive the connections
-  ServingThread job_;
+  ServingThread job_store_;
   std::array<std::unique_ptr<ServingThread>, 2> local_stores_;
 };
 
@@ -225,9 +227,9 @@ TEST(Formation, UsesTheJobStoreThatTheOptionsName) {
 }
 
 // Whether the job's Store still has a key of this engine of a subset of the ranks.
-bool has_lasting_key(Store& store, const std::string& engine) {
+bool has_lasting_key(Store& store, const std::string& engine_id) {
   const std::function<bool()> never_interrupted;
-  const std::string prefix = format_text("engine/{}/", engine);
+  const std::string prefix = format_text("engine/{}/", engine_id);
   bool has_key = false;
   for (const auto& key : {keys::process(0), keys::process(1), keys::stall_warning()})
     has_key |= store.wait(prefix + key, {TimePoint{}, never_interrupted}).ok();
@@ -248,22 +250,24 @@ TEST(Formation, EnginesOfSomeRanksUseTheStoresOfTheJob) {
       options.secret_descriptor = secret.get();
       options.context = make_process_context();
       const auto job_engine = value_or_abort(Engine::create(options));
-      const int first = rank == 0 || rank == 3 ? 0 : 1;
-      options.topology = {.rank = rank == first ? 0 : 1, .size = 2};
+      const int lowest_rank_of_pair = rank == 0 || rank == 3 ? 0 : 1;
+      options.topology = {.rank = rank == lowest_rank_of_pair ? 0 : 1, .size = 2};
       for (int engine_number = 0; engine_number < 3; ++engine_number) {
-        options.rendezvous_id = format_text("pair of {} in life {}", first, engine_number);
+        options.rendezvous_id =
+            format_text("pair of {} in life {}", lowest_rank_of_pair, engine_number);
         const auto pair_engine = value_or_abort(Engine::create(options));
-        EXPECT_EQ(pair_engine->topology().local_size, first == 0 ? 1 : 2);
+        EXPECT_EQ(pair_engine->topology().local_size, lowest_rank_of_pair == 0 ? 1 : 2);
         for (Engine* engine : {pair_engine.get(), job_engine.get(), pair_engine.get()}) {
           std::vector<float> values(1000, static_cast<float>(1 + rank));
           EXPECT_EQ(allreduce(*engine, values), Status());
-          const float expected_in_pair = first == 0 ? 1 + 4 : 2 + 3;
+          const float expected_in_pair = lowest_rank_of_pair == 0 ? 1 + 4 : 2 + 3;
           EXPECT_EQ(values.back(), engine == job_engine.get() ? 10.0F : expected_in_pair);
         }
       }
       EXPECT_EQ(barrier(*job_engine), Status());
-      const std::string engine = std::exchange(options.rendezvous_id, "");
-      EXPECT_FALSE(has_lasting_key(*open_stores_and_network(options).value().stores.job, engine));
+      const std::string engine_id = std::exchange(options.rendezvous_id, "");
+      EXPECT_FALSE(
+          has_lasting_key(*open_stores_and_network(options).value().stores.job, engine_id));
     });
 }
 
@@ -278,14 +282,14 @@ TEST(Formation, NeedsTheSecretForTheJobStore) {
   options.secret_file = "/no-such-folder/secret";
   EXPECT_THAT(Engine::create(options).status().message(),
               HasSubstr("FARANDOLE_SECRET: cannot open the file '/no-such-folder/secret'"));
-  const Descriptor too_short = secret_pipe(kSecretBytes - 1);
-  options.secret_descriptor = too_short.get();
+  const Descriptor short_secret = secret_pipe(kSecretBytes - 1);
+  options.secret_descriptor = short_secret.get();
   const Status status = Engine::create(options).status();
   EXPECT_EQ(status.code(), StatusCode::kFixCall);
   EXPECT_THAT(status.message(),
               HasSubstr(format_text("the secret of the job cannot be read from descriptor {} "
                                     "(FARANDOLE_SECRET_DESCRIPTOR): ",
-                                    too_short.get())));
+                                    short_secret.get())));
 }
 
 TEST(Formation, RejectsWrongNetworkKnobs) {
@@ -341,7 +345,8 @@ class JobOfAnotherLauncher : public ::testing::Test {
 
 // Rank 0 serves the Store, also for the second engine of each process and for a pair of ranks.
 TEST_F(JobOfAnotherLauncher, RanksMeetInTheStoreOfRank0) {
-  // Rank 0 must serve the Store until the pair has formed.
+  // Rank 0 serves the Store until its options are destroyed, so these must outlive the pair's
+  // formation.
   const std::array<EngineOptions, 3> options_of_ranks{options(0, 3), options(1, 3), options(2, 3)};
   std::vector<std::jthread> ranks;
   for (int rank = 0; rank < 3; ++rank)
@@ -394,9 +399,9 @@ TEST(OptionsOfTheEnvironment, SayWhereTheRanksOfAnotherLauncherMeet) {
   variables.set("OMPI_COMM_WORLD_SIZE", "4");
   variables.set("OMPI_COMM_WORLD_LOCAL_SIZE", "2");
   variables.set("FARANDOLE_SECRET", "job.secret");
-  const auto unknown = EngineOptions::from_environment();
-  EXPECT_EQ(unknown.status().code(), StatusCode::kFixCall);
-  EXPECT_THAT(unknown.status().message(),
+  const auto options_without_store = EngineOptions::from_environment();
+  EXPECT_EQ(options_without_store.status().code(), StatusCode::kFixCall);
+  EXPECT_THAT(options_without_store.status().message(),
               HasSubstr("rank 1 of 4 does not know where the ranks meet"));
   variables.set("FARANDOLE_JOB_STORE", "hen:4711");
   auto options = EngineOptions::from_environment().value();

@@ -81,17 +81,18 @@ TEST(Fusion, GivesTheResultsOfSingleSteps) {
   run_spied_job(kRanks, kBucketBytes, [&](Engine& engine, const GroupSpy& spy) {
     for (const ReductionKind& kind : reduction_kinds()) {
       Buffers inputs = inputs_of(kind, engine.topology().rank);
-      Buffers unfused = inputs;
-      Buffers fused = inputs;
-      for (const Submission& submission : batch_of(kind, inputs, unfused))
+      Buffers unfused_results = inputs;
+      Buffers fused_results = inputs;
+      for (const Submission& submission : batch_of(kind, inputs, unfused_results))
         ASSERT_EQ(finish(engine, engine.submit(submission)).status, Status());
       all_ranks.arrive_and_wait();
-      const std::uint32_t steps_before = spy.steps();
+      const std::uint32_t steps_before = spy.step_count();
       all_ranks.arrive_and_wait();
-      run_batch(engine, batch_of(kind, inputs, fused));
-      ASSERT_EQ(fused, unfused) << row_of(kind.dtype).name << " " << name_of(kind.op);
+      run_batch(engine, batch_of(kind, inputs, fused_results));
+      ASSERT_EQ(fused_results, unfused_results)
+          << row_of(kind.dtype).name << " " << name_of(kind.op);
       all_ranks.arrive_and_wait();
-      EXPECT_EQ(spy.steps(), steps_before + 1) << "the batch was not one step";
+      EXPECT_EQ(spy.step_count(), steps_before + 1) << "the batch was not one step";
       all_ranks.arrive_and_wait();
     }
   });
@@ -106,12 +107,13 @@ TEST(Fusion, WorksInPlaceWithAndWithoutContiguousTensors) {
     const int rank = engine.topology().rank;
     for (int round = 0; round < 4; ++round) {
       std::vector<Submission> batch;
-      std::vector<std::vector<float>> apart(kTensors, std::vector<float>(kElements));
+      std::vector<std::vector<float>> separate_memory(kTensors, std::vector<float>(kElements));
       for (std::size_t t = 0; t < kTensors; ++t) {
         // In each round, the tensors of one rank have separate memory, and the tensors of another
         // rank lie in reverse order in one block.
         const std::size_t position = rank == (round + 1) % kRanks ? kTensors - 1 - t : t;
-        float* const memory = rank == round ? apart[t].data() : values + position * kElements;
+        float* const memory =
+            rank == round ? separate_memory[t].data() : values + position * kElements;
         std::fill_n(memory, kElements, static_cast<float>(t + 1));
         Submission submission;
         submission.operation = Operation::kAllreduce;
@@ -143,12 +145,12 @@ TEST(Fusion, ABucketHasALimit) {
       batch.push_back(allreduce_of(values[t], "t" + std::to_string(t)));
     batch[5].dtype = DType::kInt32;
     all_ranks.arrive_and_wait();
-    const std::uint32_t steps_before = spy.steps();
+    const std::uint32_t steps_before = spy.step_count();
     all_ranks.arrive_and_wait();
     run_batch(engine, batch);
     for (std::size_t t = 0; t + 1 < values.size(); ++t) ASSERT_EQ(values[t].back(), 2.0F);
     all_ranks.arrive_and_wait();
-    ASSERT_EQ(spy.steps(), steps_before + 4);
+    ASSERT_EQ(spy.step_count(), steps_before + 4);
   });
 }
 
@@ -164,13 +166,13 @@ TEST(Fusion, AdasumIsNotFused) {
                                      allreduce_of(values[1], "orthogonal")};
     for (Submission& submission : batch) submission.reduce_op = ReduceOp::kAdasum;
     all_ranks.arrive_and_wait();
-    const std::uint32_t steps_before = spy.steps();
+    const std::uint32_t steps_before = spy.step_count();
     all_ranks.arrive_and_wait();
     run_batch(engine, batch);
     for (const std::vector<float>& result : values)
       EXPECT_EQ(result, std::vector<float>(kRanks, 1.0F));
     all_ranks.arrive_and_wait();
-    EXPECT_EQ(spy.steps(), steps_before + 2);
+    EXPECT_EQ(spy.step_count(), steps_before + 2);
     all_ranks.arrive_and_wait();
   });
 }

@@ -32,15 +32,15 @@ CallId call_id_of(Record& record) { return reinterpret_cast<std::uintptr_t>(&rec
 Record& record_of(CallId call_id) { return *reinterpret_cast<Record*>(call_id); }
 
 int member_of(const std::vector<int>& ranks, int rank) {
-  const auto found = std::find(ranks.begin(), ranks.end(), rank);
-  CHECK(found != ranks.end(), "only members take part");
-  return static_cast<int>(found - ranks.begin());
+  const auto position = std::find(ranks.begin(), ranks.end(), rank);
+  CHECK(position != ranks.end(), "only members take part");
+  return static_cast<int>(position - ranks.begin());
 }
 
 // The flag board of the group's members on this host.
-FlagBoard board_on_this_host(const FormedGroup& formed, const Formation& formation) {
-  const auto ranks = formation.on_this_host(formed.ranks);
-  const GroupMemory memory(formed.segment->data(), static_cast<int>(ranks.size()));
+FlagBoard board_on_this_host(const FormedGroup& formed_group, const Formation& formation) {
+  const auto ranks = formation.members_on_this_host(formed_group.ranks);
+  const GroupMemory memory(formed_group.segment->data(), static_cast<int>(ranks.size()));
   return FlagBoard(memory.board(), member_of(ranks, formation.doorbells->rank()), ranks,
                    *formation.doorbells);
 }
@@ -59,7 +59,7 @@ void ask_for_huge_pages(std::byte* memory, std::size_t bytes) {
 }
 
 // Allocates memory for the received rows; null if the system has no memory left. The memory is not
-// from the shared heap, because a forked child of the program would see when it is reused.
+// from the shared heap, because a forked child would see there what the engine stores later.
 std::byte* memory_for_received(Record& record, std::span<const std::int64_t> rows,
                                std::int64_t bytes_per_row) {
   record.outcome.received_rows.assign(rows.begin(), rows.end());
@@ -131,35 +131,35 @@ Status status_of_finished(const Record& record) {
 
 }  // namespace
 
-GroupMember::GroupMember(const FormedGroup& formed, const Formation& formation,
+GroupMember::GroupMember(const FormedGroup& formed_group, const Formation& formation,
                          FlightRecorder& recorder, const Clock& clock, Channels* channels)
-    : id_(formed.id),
+    : id_(formed_group.id),
       formation_(formation),
       recorder_(recorder),
       clock_(clock),
-      segment_(formed.segment),
-      ranks_(formed.ranks),
-      board_(board_on_this_host(formed, formation)),
+      segment_(formed_group.segment),
+      ranks_(formed_group.ranks),
+      board_(board_on_this_host(formed_group, formation)),
       fusion_(*formation.heap, formation.bucket_bytes),
-      agreement_(member_of(formed.ranks, formation.doorbells->rank()), formed.ranks,
+      agreement_(member_of(formed_group.ranks, formation.doorbells->rank()), formed_group.ranks,
                  {.names_max = kNamesMax,
                   .fusion_bytes = static_cast<std::int64_t>(formation.bucket_bytes)},
-                 formed.hosts),
+                 formed_group.hosts),
       pin_(*formation.heap) {
   group_.member = board_.member();
-  group_.ranks = formation.on_this_host(formed.ranks);
+  group_.ranks = formation.members_on_this_host(formed_group.ranks);
   group_.board = &board_;
   group_.heap = formation.heap.get();
   for (const int rank : group_.ranks) group_.heaps.push_back(formation.peer(rank).heap.get());
 
-  const GroupMemory memory(formed.segment->data(), group_.members());
+  const GroupMemory memory(formed_group.segment->data(), group_.members());
   group_.costs = memory.costs();
   for (int member = 0; member < group_.members(); ++member)
     group_.stagings.push_back(memory.staging(member));
   open_rings(memory);
-  if (!formed.is_on_several_hosts()) return;
+  if (!formed_group.is_on_several_hosts()) return;
   CHECK(channels != nullptr, "a job on several hosts has channels");
-  other_hosts_ = std::make_unique<OtherHosts>(formed, formation, *channels, memory);
+  other_hosts_ = std::make_unique<OtherHosts>(formed_group, formation, *channels, memory);
 }
 
 void GroupMember::connect() {
@@ -183,11 +183,11 @@ void GroupMember::open_rings(const GroupMemory& memory) {
                   {}});
     return;
   }
-  for (int other = 1; other < group_.members(); ++other) {
-    const int rank = group_.ranks[static_cast<std::size_t>(other)];
+  for (int other_member = 1; other_member < group_.members(); ++other_member) {
+    const int rank = group_.ranks[static_cast<std::size_t>(other_member)];
     rings_.emplace(member_of(ranks_, rank),
-                   PeerRings{{memory.ring_from_leader(other), doorbells, rank},
-                             {memory.ring_to_leader(other), doorbells, rank},
+                   PeerRings{{memory.ring_from_leader(other_member), doorbells, rank},
+                             {memory.ring_to_leader(other_member), doorbells, rank},
                              {}});
   }
 }
@@ -205,37 +205,37 @@ void GroupMember::submit(Record& record) {
   record.index_in_flight = in_flight_.size();
   in_flight_.push_back(&record);
   agreement_.submit(call_id_of(record), record.interned->interned, record.context,
-                    record.submitted);
+                    record.submitted_at);
 }
 
 bool GroupMember::advance(std::vector<Record*>& finished) {
-  if (ended_) return finish_ended(finished);
+  if (end_status_) return finish_ended(finished);
   bool progressed = receive_messages(finished);
-  if (ended_) return true;
+  if (end_status_) return true;
   progressed |= run_decision(finished);
-  if (ended_) return true;
+  if (end_status_) return true;
   if (other_hosts_ && may_enter_) other_hosts_->forward_end(completed_);
   progressed |= send_messages();
   return progressed;
 }
 
 void GroupMember::tick(TimePoint now) {
-  if (ended_) return unshare_memory(now);
+  if (end_status_) return unshare_memory(now);
   agreement_.tick(now);
 }
 
 std::optional<TimePoint> GroupMember::deadline() const {
-  return ended_ ? writers_deadline_ : agreement_.deadline();
+  return end_status_ ? writers_deadline_ : agreement_.deadline();
 }
 
 bool GroupMember::stop_entering() {
   may_enter_ = false;
-  if (ended_ || decision_ == nullptr || stage_ == Stage::kPack) return true;
+  if (end_status_ || decision_ == nullptr || stage_ == Stage::kPack) return true;
   return stage_ != Stage::kUnpack && board_.try_close();
 }
 
 bool GroupMember::end(const Status& status, std::vector<Record*>& finished) {
-  if (ended_) return false;
+  if (end_status_) return false;
   bool gives_up_step = false;
   if (!stop_entering() && step_) {
     // If the entries differ, no rank can complete the step, so nothing is given up.
@@ -246,7 +246,7 @@ bool GroupMember::end(const Status& status, std::vector<Record*>& finished) {
       exposed_output_ = farandole::exposed_output(*step_);
     }
   }
-  ended_ = status;
+  end_status_ = status;
   // Stop the lane first, because it may have borrowed memory of the step and of its calls.
   if (other_hosts_ && !other_hosts_->stop()) gives_up_step = true;
   drop_step();
@@ -297,16 +297,16 @@ bool GroupMember::receive_messages(std::vector<Record*>& finished) {
 
 bool GroupMember::receive_from_rings(std::vector<Record*>& finished) {
   if (sent_to_leader_ != nullptr) {
-    const std::uint32_t sent = sent_to_leader_->messages.load(std::memory_order_seq_cst);
-    if (sent == messages_read_) return false;
-    messages_read_ = sent;
+    const std::uint32_t messages_sent = sent_to_leader_->messages.load(std::memory_order_seq_cst);
+    if (messages_sent == messages_read_) return false;
+    messages_read_ = messages_sent;
   }
   bool progressed = false;
   for (auto& [member, rings] : rings_) {
-    while (const auto message = rings.in.try_receive()) {
+    while (const auto message = rings.ring_in.try_receive()) {
       progressed = true;
       handle_message(member, *message, finished);
-      if (ended_) return true;
+      if (end_status_) return true;
     }
   }
   return progressed;
@@ -315,7 +315,7 @@ bool GroupMember::receive_from_rings(std::vector<Record*>& finished) {
 bool GroupMember::receive_from_other_hosts(std::vector<Record*>& finished) {
   if (!other_hosts_) return false;
   bool progressed = false;
-  while (!ended_) {
+  while (!end_status_) {
     const auto message = other_hosts_->next_message();
     if (!message) break;
     progressed = true;
@@ -338,14 +338,14 @@ bool GroupMember::send_messages() {
       progressed = true;
       continue;
     }
-    rings_.at(message->to).unsent.push_back(std::move(message->bytes));
+    rings_.at(message->to).to_send.push_back(std::move(message->bytes));
     ++unsent_count_;
   }
   if (unsent_count_ == 0) return progressed;
   const std::size_t unsent_before = unsent_count_;
   for (auto& [member, rings] : rings_) {
-    while (!rings.unsent.empty() && rings.out.try_send(rings.unsent.front())) {
-      rings.unsent.pop_front();
+    while (!rings.to_send.empty() && rings.ring_out.try_send(rings.to_send.front())) {
+      rings.to_send.pop_front();
       --unsent_count_;
     }
   }
@@ -357,23 +357,23 @@ void GroupMember::send_group_end(int rank, const std::string& reason) {
 }
 
 void GroupMember::handle_group_end(const GroupEnd& end) {
-  if (other_hosts_) other_hosts_->take_end(end);
+  if (other_hosts_) other_hosts_->keep_end(end);
 }
 
 std::optional<GroupEnd> GroupMember::end_on_other_host() const {
-  return other_hosts_ && !ended_ ? other_hosts_->end() : std::nullopt;
+  return other_hosts_ && !end_status_ ? other_hosts_->forwarded_end() : std::nullopt;
 }
 
 // The leader publishes phase 1 when it has learned that all hosts have entered the step.
 bool GroupMember::must_finish_step() {
-  if (!other_hosts_ || ended_) return false;
+  if (!other_hosts_ || end_status_) return false;
   if (stage_ == Stage::kUnpack) return true;
   if (stage_ != Stage::kRun || !step_) return false;
   return board_.generation() != 0 && board_.all_entered() && board_.phase(0) > 0;
 }
 
-// Each call either enters a new step or continues an entered one. A fused step is packed before
-// this rank enters it, so its data is ready when other ranks see the entry.
+// Each call of this function enters a new step or continues the current one. A fused step is packed
+// before this rank enters it, so its data is ready when other ranks see the entry.
 bool GroupMember::run_decision(std::vector<Record*>& finished) {
   drop_rolled_back_step();
   if (decision_ == nullptr && (!may_enter_ || !begin_decision(finished))) return false;
@@ -400,7 +400,7 @@ void GroupMember::drop_rolled_back_step() {
 bool GroupMember::begin_decision(std::vector<Record*>& finished) {
   decision_ = agreement_.next_decision();
   if (decision_ == nullptr) return false;
-  running_recorded_ = false;
+  has_recorded_running_ = false;
   const auto* const step = std::get_if<Step>(decision_);
   if (step == nullptr || step->call_ids.size() < 2) {
     step_.emplace(make_step(*decision_));
@@ -446,7 +446,7 @@ bool GroupMember::run_step(std::vector<Record*>& finished) {
 // no longer report these calls as waiting. Steps that finish immediately are not recorded.
 void GroupMember::record_running() {
   const auto* const step = std::get_if<Step>(decision_);
-  if (std::exchange(running_recorded_, true) || step == nullptr) return;
+  if (std::exchange(has_recorded_running_, true) || step == nullptr) return;
   const TimePoint now = clock_.now();
   for (const CallId call_id : step->call_ids)
     recorder_.record_running(record_of(call_id).handle, now);

@@ -1,6 +1,6 @@
 // GroupMember: this rank's part in one group. It exchanges the messages of Agreement over message
 // rings or channels, enters each decision on the flag board, and runs the decision. It never
-// blocks. Only the holder of the progress lock may call it.
+// blocks. Only the holder of the progress lock may call connect() and the functions below it.
 #pragma once
 
 #include <deque>
@@ -27,7 +27,7 @@ class GroupMember {
  public:
   // `formation`, `recorder`, `clock` and `channels` must outlive this object. `channels` may be
   // null if all ranks of the job are on this host.
-  GroupMember(const FormedGroup& formed, const Formation& formation, FlightRecorder& recorder,
+  GroupMember(const FormedGroup& formed_group, const Formation& formation, FlightRecorder& recorder,
               const Clock& clock, Channels* channels = nullptr);
   GroupMember(const GroupMember&) = delete;
   GroupMember& operator=(const GroupMember&) = delete;
@@ -35,28 +35,27 @@ class GroupMember {
   GroupId id() const { return id_; }
   const std::vector<int>& ranks() const { return ranks_; }
 
-  // Allocates huge pages for this rank's staging memory. Call it before the first step.
+  // Allocates staging memory in huge pages, if the kernel has any. Call it before the first step.
   void allocate_huge_pages();
 
-  // Begins to connect to the members on other hosts. Call it before submit() and advance(). Only
-  // this function and the following ones need the progress lock.
+  // Begins to connect to the members on other hosts. Call it before submit() and advance().
   void connect();
   // Whether the group can run the operation; the same on all members. Errors: kFixCall.
   Status supports(Operation operation) const;
   // Adds a call. The record must keep its address until advance() has returned it.
   void submit(Record& record);
 
-  // Runs one round: receives messages, advances the current decision, sends messages. Appends
-  // records that got their outcome to `finished`. Returns true if it made progress.
+  // Runs one round: receives messages, advances the current decision, sends messages. Appends the
+  // finished records to `finished`. Returns true if it made progress.
   bool advance(std::vector<Record*>& finished);
   // Sets the time. Call it at deadline() at the latest. advance() does not set the time, because it
   // would have to read the clock.
   void tick(TimePoint now);
   std::optional<TimePoint> deadline() const;
 
-  // From now on, this rank enters no more steps, because it is about to end the group. Returns
-  // false if all members have entered the current step; then advance() must finish this step.
-  // Returns true if there is no current step, or if certainly no member runs it.
+  // From now on, this rank enters no more steps, because it is about to end its part in the group.
+  // Returns false if all members have entered the current step; then advance() must finish this
+  // step. Returns true if there is no current step, or if certainly no member runs it.
   bool stop_entering();
   // Whether a member on this host has left or any rank has died. Such a rank stores no more data.
   bool any_member_gone() const { return board_.any_member_gone(); }
@@ -74,25 +73,25 @@ class GroupMember {
   bool end(const Status& status, std::vector<Record*>& finished);
   bool waits_for_writers() const { return writers_deadline_.has_value(); }
 
-  // The following three functions do nothing if all members are on this host; see OtherHosts. Tells
-  // the other hosts that the group has ended here because `rank` has left.
+  // The following three functions do nothing if all members are on this host; see OtherHosts.
+  // Tells the other hosts that the group has ended here because `rank` has left.
   void send_group_end(int rank, const std::string& reason);
   // Handles an end that another host has sent by send_group_end().
   void handle_group_end(const GroupEnd& end);
-  // Returns the end of the group on another host; empty if no other host has ended it, or until
-  // this host has completed all steps that the other host has completed.
+  // Returns the end of the group on another host; empty if no other host has ended the group, or if
+  // this host still lacks steps that the other host has completed.
   std::optional<GroupEnd> end_on_other_host() const;
   // Why the group is over; empty if it is not. advance() may end the group, too.
-  const std::optional<Status>& ended() const { return ended_; }
+  const std::optional<Status>& end_status() const { return end_status_; }
 
   // Whether messages wait for room in a ring. Then advance() must be called again after a doorbell.
-  bool has_unsent() const { return !ended_ && unsent_count_ > 0; }
+  bool has_unsent() const { return !end_status_ && unsent_count_ > 0; }
 
  private:
   struct PeerRings {  // the message rings to and from one peer
-    MessageRing out;
-    MessageRing in;
-    std::deque<Bytes> unsent;  // messages for which the ring has no room yet
+    MessageRing ring_out;
+    MessageRing ring_in;
+    std::deque<Bytes> to_send;  // messages for which the ring has no room yet
   };
 
   // The stage of the current decision.
@@ -143,16 +142,16 @@ class GroupMember {
   // counts the messages to the leader; null if this rank is not the leader
   MessageRing::Counter* sent_to_leader_ = nullptr;
   std::uint32_t messages_read_ = 0;  // the value of that counter at the last read
-  std::size_t unsent_count_ = 0;     // how many messages are in all lists `unsent`
+  std::size_t unsent_count_ = 0;     // how many messages are in all lists `to_send`
   std::vector<Record*> in_flight_;
   const Decision* decision_ = nullptr;  // borrowed from agreement_ until done or rolled back
   Stage stage_ = Stage::kNone;
-  bool running_recorded_ = false;  // whether the flight record knows that the step is running
+  bool has_recorded_running_ = false;  // whether the flight record knows that the step is running
   std::optional<CollectiveStep> step_;
   HeapPin pin_;                  // pins the memory that the step may expose
   bool may_enter_ = true;        // false after stop_entering()
   std::uint32_t completed_ = 0;  // the sequence that this member has completed last
-  std::optional<Status> ended_;
+  std::optional<Status> end_status_;
   // set if the group has ended and other members may still write to `exposed_output_`
   std::optional<TimePoint> writers_deadline_;
   std::span<const std::byte> exposed_output_;

@@ -69,8 +69,8 @@ Groups::Groups(Dependencies dependencies)
 std::shared_ptr<const std::vector<int>> Groups::find(GroupId group) {
   if (group == kWorld) return {std::shared_ptr<void>(), &dependencies_.formation.ranks_of[kWorld]};
   auto table = table_.lock();
-  const auto found = table->find(group);
-  return found == table->end() ? nullptr : found->second;
+  const auto entry = table->find(group);
+  return entry == table->end() ? nullptr : entry->second;
 }
 
 bool Groups::lacks_ranks(GroupId group) const {
@@ -84,12 +84,12 @@ Status Groups::not_found_error(GroupId group) const {
     return Status::fix_call(format_text(
         "there is no group {}; groups are given to init() on all ranks, or added later", group));
   const std::vector<int>& ranks = formation.given_groups[group - 1];
-  const std::vector<int> missing(std::ranges::lower_bound(ranks, size()), ranks.end());
+  const std::vector<int> missing_ranks(std::ranges::lower_bound(ranks, size()), ranks.end());
   return Status::fix_call(format_text(
       "the group {} cannot be used now: it lacks {}, because the job has {} rank{} now; it can be "
       "used again when the job has {} (--min-workers {} lets the job wait for them)",
-      group_text(ranks), ranks_text(missing), size(), size() == 1 ? "" : "s", ranks.back() + 1,
-      ranks.back() + 1));
+      group_text(ranks), ranks_text(missing_ranks), size(), size() == 1 ? "" : "s",
+      ranks.back() + 1, ranks.back() + 1));
 }
 
 Result<GroupId> Groups::add(const std::vector<int>& ranks) {
@@ -138,14 +138,14 @@ void Groups::end_change() {
 
 // Waits until no other thread makes a change; in short slices, to notice interruptions.
 Status Groups::begin_change() {
-  for (bool acquired = false; !acquired;) {
+  for (bool is_own_turn = false; !is_own_turn;) {
     {
       auto changing = changing_.lock();
-      acquired = changing.wait_until(dependencies_.clock.now() + kWaitSlice,
-                                     [](bool busy) { return !busy; });
-      if (acquired) *changing = true;
+      is_own_turn = changing.wait_until(dependencies_.clock.now() + kWaitSlice,
+                                        [](bool busy) { return !busy; });
+      if (is_own_turn) *changing = true;
     }
-    if (!acquired && is_interrupted())
+    if (!is_own_turn && is_interrupted())
       return Status::retry("interrupted while another thread changes the groups");
   }
   if (!abandoned_input_) return {};
@@ -162,7 +162,7 @@ Result<GroupId> Groups::perform_add(const std::vector<int>& ranks) {
   // A failed change uses up the id, too, so that no later group finds the old key.
   const GroupId id = next_id_++;
   const std::string key = keys::group(dependencies_.formation.epoch, id);
-  const auto local_ranks = dependencies_.formation.on_this_host(ranks);
+  const auto local_ranks = dependencies_.formation.members_on_this_host(ranks);
   const bool shares_memory = !local_ranks.empty() && local_ranks.front() == rank();
   auto member = form_group(id, ranks, shares_memory ? key : "");
   // After an interruption the key stays, because other ranks may still read it.
@@ -176,7 +176,7 @@ Result<GroupId> Groups::perform_add(const std::vector<int>& ranks) {
 
 Result<std::unique_ptr<GroupMember>> Groups::form_group(GroupId id, const std::vector<int>& ranks,
                                                         const std::string& share_key) {
-  const auto members = static_cast<int>(dependencies_.formation.on_this_host(ranks).size());
+  const auto members = static_cast<int>(dependencies_.formation.members_on_this_host(ranks).size());
   const auto failure_text = [this] { return format_text("rank {} cannot add a group", rank()); };
   FARANDOLE_TRY(first_error_of_all(catch_bad_alloc(failure_text, [&] {
     return share_key.empty() ? Status()
@@ -186,9 +186,9 @@ Result<std::unique_ptr<GroupMember>> Groups::form_group(GroupId id, const std::v
   std::unique_ptr<GroupMember> member;
   Status member_status;
   if (std::ranges::binary_search(ranks, rank())) {
-    auto made_member = catch_bad_alloc(failure_text, [&] { return make_member(id, ranks); });
-    member_status = made_member.status();
-    if (made_member.ok()) member = std::move(*made_member);
+    auto member_result = catch_bad_alloc(failure_text, [&] { return make_member(id, ranks); });
+    member_status = member_result.status();
+    if (member_result.ok()) member = std::move(*member_result);
   }
   FARANDOLE_TRY(first_error_of_all(member_status));
   return member;
@@ -202,10 +202,10 @@ Status Groups::perform_remove(GroupId group) {
   if (!ranks)
     return Status::fix_call(format_text(
         "there is no group {} to remove: it was never added, or removed before", group));
-  const Status closed = dependencies_.progress.close_group(group);
-  const Status status = first_error_of_all(closed);
+  const Status close_status = dependencies_.progress.close_group(group);
+  const Status status = first_error_of_all(close_status);
   if (!status.ok()) {
-    if (closed.ok()) dependencies_.progress.reopen_group(group);
+    if (close_status.ok()) dependencies_.progress.reopen_group(group);
     return status;
   }
   // The group stays closed, because other threads may already have looked it up.
@@ -232,14 +232,14 @@ Status Groups::check_new_group(const std::vector<int>& ranks) {
 
 Result<std::unique_ptr<GroupMember>> Groups::make_member(GroupId id,
                                                          const std::vector<int>& ranks) {
-  // If a rank has died, the first member may have ended the change and removed the key.
+  // If a rank has died, the key may be gone, because the first member has ended the change.
   const std::function<bool()> interrupted = [this] {
     return is_interrupted() || dependencies_.progress.is_over(kWorld);
   };
   const WaitLimit limit{dependencies_.clock.now() + kStoreTimeout, interrupted};
   const Formation& formation = dependencies_.formation;
   const auto bytes =
-      GroupMemory::bytes_needed(static_cast<int>(formation.on_this_host(ranks).size()));
+      GroupMemory::bytes_needed(static_cast<int>(formation.members_on_this_host(ranks).size()));
   FARANDOLE_TRY_ASSIGN(
       auto segment,
       receive_segment(dependencies_.store, keys::group(formation.epoch, id), bytes, limit));
@@ -256,19 +256,19 @@ Status Groups::check_same_request(const std::string& request) {
     const std::string text = reader.get_text();
     return reader.ok() ? text : std::string(kUnknownMessage);
   };
-  for (int other = 1; other < size(); ++other)
-    if (request_of(other) != request_of(0))
+  for (int other_rank = 1; other_rank < size(); ++other_rank)
+    if (request_of(other_rank) != request_of(0))
       return Status::fix_call(
           format_text("rank 0 {}, rank {} {}; all ranks must add and remove the same groups in the "
                       "same order",
-                      request_of(0), other, request_of(other)));
+                      request_of(0), other_rank, request_of(other_rank)));
   return {};
 }
 
 Status Groups::first_error_of_all(const Status& own_status) {
   FARANDOLE_TRY_ASSIGN(const auto answers, exchange(encode_status(own_status)));
-  for (int other = 0; other < size(); ++other)
-    FARANDOLE_TRY(decode_status(answers[static_cast<std::size_t>(other)], other));
+  for (int other_rank = 0; other_rank < size(); ++other_rank)
+    FARANDOLE_TRY(decode_status(answers[static_cast<std::size_t>(other_rank)], other_rank));
   return {};
 }
 

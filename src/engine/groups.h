@@ -33,10 +33,10 @@ class Groups {
   };
   explicit Groups(Dependencies dependencies);
 
-  // Returns the ranks of a group; null if the group does not exist or lacks ranks. Threads that
-  // check calls share the result; the ranks of the world belong to the formation.
+  // Returns the ranks of a group; null if the group does not exist or lacks ranks. Several threads
+  // may use the result at a time; the formation owns the ranks of the world.
   std::shared_ptr<const std::vector<int>> find(GroupId group);
-  // Whether the job has too few ranks for this group, one of FormationInput::options.
+  // Whether the job lacks ranks of this group, which is one of those in FormationInput::options.
   bool lacks_ranks(GroupId group) const;
   // Returns kFixCall with the reason why the group is not found.
   Status not_found_error(GroupId group) const;
@@ -74,7 +74,7 @@ class Groups {
   // Returns the error of the first rank that has an error; the text names that rank. Returns ok if
   // no rank has an error.
   Status first_error_of_all(const Status& own_status);
-  // All-gathers `own`; the result is by rank.
+  // All-gathers `own_bytes`; the result is by rank.
   Result<std::vector<Bytes>> exchange(const Bytes& own_bytes);
 
   Dependencies dependencies_;

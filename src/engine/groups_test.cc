@@ -22,15 +22,15 @@ namespace {
 
 using std::chrono::milliseconds;
 
-Status error_of(const Result<GroupId>& added) { return added.status(); }
+Status error_of(const Result<GroupId>& group) { return group.status(); }
 
 TEST(Groups, AGroupIsAddedUsedRemovedAndAddedAgain) {
   run_job(3, {{0, 1}}, [](Engine& engine) {
     const int rank = engine.topology().rank;
-    for (GroupId expected = 2; expected < 50; ++expected) {
+    for (GroupId expected_group = 2; expected_group < 50; ++expected_group) {
       const auto group = engine.add_group({0, 2});
       ASSERT_EQ(error_of(group), Status());
-      ASSERT_EQ(*group, expected) << "numbers are not used twice";
+      ASSERT_EQ(*group, expected_group) << "numbers are not used twice";
       ASSERT_EQ(engine.ranks_of(*group), (std::vector<int>{0, 2}));
       if (rank != 1) {
         std::vector<float> values(70'000, static_cast<float>(rank + 1));
@@ -88,13 +88,13 @@ TEST(Groups, LeaveNoResourcesBehind) {
   ProcessResources resources_before;
   ProcessResources resources_after;
   run_job(2, {}, [&](Engine& engine) {
-    const auto record = [&](ProcessResources& where) {
+    const auto measure_resources = [&](ProcessResources& target) {
       ASSERT_EQ(barrier(engine), Status());
-      if (engine.topology().rank == 0) where = resources_in_use();
+      if (engine.topology().rank == 0) target = resources_in_use();
       ASSERT_EQ(barrier(engine), Status());
     };
     for (int change = 0; change < changes; ++change) {
-      if (change == kWarmUp) record(resources_before);
+      if (change == kWarmUp) measure_resources(resources_before);
       const auto group = engine.add_group({change % 2});
       ASSERT_EQ(error_of(group), Status());
       std::vector<float> values(3, 1.0F);
@@ -103,7 +103,7 @@ TEST(Groups, LeaveNoResourcesBehind) {
       }
       ASSERT_EQ(engine.remove_group(*group), Status());
     }
-    record(resources_after);
+    measure_resources(resources_after);
   });
   std::printf("%d groups: %td descriptors, %td mappings, %.1f MiB; after %d: %td, %td, %.1f MiB\n",
               changes, resources_after.descriptors, resources_after.mappings,
@@ -121,7 +121,7 @@ TEST(Groups, LeaveNoResourcesBehind) {
 // One thread takes the progress lock to change groups. No submission of another thread may be lost.
 TEST(Groups, CallsOfOneThreadGoOnWhileAnotherChangesGroups) {
   run_job(2, {}, [](Engine& engine) {
-    std::thread calls([&engine] {
+    std::thread calling_thread([&engine] {
       for (int i = 0; i < 3000; ++i) {
         std::vector<float> values(3, 1.0F);
         ASSERT_EQ(allreduce(engine, values, "x"), Status());
@@ -133,7 +133,7 @@ TEST(Groups, CallsOfOneThreadGoOnWhileAnotherChangesGroups) {
       ASSERT_EQ(error_of(group), Status());
       ASSERT_EQ(engine.remove_group(*group), Status());
     }
-    calls.join();
+    calling_thread.join();
   });
 }
 
@@ -189,7 +189,7 @@ TEST(Groups, InvalidRequestsAreRejected) {
 
 TEST(Groups, TheNumberOfGroupsIsLimited) {
   run_job(6, {}, [](Engine& engine) {
-    std::vector<GroupId> added;
+    std::vector<GroupId> added_groups;
     Status status;
     for (int bits = 1; status.ok(); ++bits) {
       std::vector<int> ranks;
@@ -197,12 +197,12 @@ TEST(Groups, TheNumberOfGroupsIsLimited) {
         if ((bits >> rank & 1) != 0) ranks.push_back(rank);
       const auto group = engine.add_group(ranks);
       status = group.status();
-      if (group.ok()) added.push_back(*group);
+      if (group.ok()) added_groups.push_back(*group);
     }
-    EXPECT_EQ(added.size(), kGroupsMax - 1);
+    EXPECT_EQ(added_groups.size(), kGroupsMax - 1);
     EXPECT_EQ(status, Status::fix_call("there are 32 groups already, which is the most that is "
                                        "possible; remove one first"));
-    for (const GroupId group : added) EXPECT_EQ(engine.remove_group(group), Status());
+    for (const GroupId group : added_groups) EXPECT_EQ(engine.remove_group(group), Status());
     EXPECT_EQ(error_of(engine.add_group({0, 1})), Status());
   });
 }
@@ -222,17 +222,19 @@ Status untaken_results_error(int rank, int calls) {
 TEST(Groups, AGroupWithUntakenResultsIsNotRemoved) {
   run_job(3, {{0, 1}}, [](Engine& engine) {
     std::vector<float> values(3, 1.0F);
-    const bool member = engine.topology().rank != 2;
-    Result<Handle> pending = Status::retry("none");
-    if (engine.topology().rank == 1) pending = engine.submit(allreduce_of(values, "half", 1));
+    const bool is_member = engine.topology().rank != 2;
+    Result<Handle> pending_handle = Status::retry("none");
+    if (engine.topology().rank == 1)
+      pending_handle = engine.submit(allreduce_of(values, "half", 1));
     EXPECT_EQ(engine.remove_group(1), untaken_results_error(1, 1));
-    if (engine.topology().rank == 0) pending = engine.submit(allreduce_of(values, "half", 1));
-    if (member) {
-      EXPECT_TRUE(engine.wait(*pending, kTestTimeout));
+    if (engine.topology().rank == 0)
+      pending_handle = engine.submit(allreduce_of(values, "half", 1));
+    if (is_member) {
+      EXPECT_TRUE(engine.wait(*pending_handle, kTestTimeout));
     }
     EXPECT_EQ(engine.remove_group(1), untaken_results_error(0, 1));
-    if (member) {
-      EXPECT_EQ(engine.take(*pending).status, Status());
+    if (is_member) {
+      EXPECT_EQ(engine.take(*pending_handle).status, Status());
     }
     EXPECT_EQ(engine.remove_group(1), Status());
   });
@@ -316,19 +318,19 @@ TEST(Groups, CallsDuringARemovalCompleteOrAreRejected) {
     for (int round = 0; round < 30; ++round) {
       const auto group = engine.add_group({engine.topology().size - 2});
       ASSERT_EQ(error_of(group), Status());
-      std::atomic<bool> removed = false;
-      std::thread user;
+      std::atomic<bool> is_removed = false;
+      std::thread calling_thread;
       if (engine.topology().rank == 0)
-        user = std::thread([&] {
-          while (!removed) {
+        calling_thread = std::thread([&] {
+          while (!is_removed) {
             std::vector<float> values(10, 1.0F);
             const Status status = allreduce(engine, values, "x", *group);
             ASSERT_TRUE(status.ok() || status.code() == StatusCode::kFixCall) << status.message();
           }
         });
       while (!engine.remove_group(*group).ok()) std::this_thread::yield();
-      removed = true;
-      if (user.joinable()) user.join();
+      is_removed = true;
+      if (calling_thread.joinable()) calling_thread.join();
     }
   });
 }
@@ -371,28 +373,29 @@ TEST(Groups, ACallInTheMiddleOfARemovalIsRejected) {
 // A thread is interrupted while it waits for the change of another thread. Its own change has not
 // begun, so no other rank waits for it, and the change of the other thread continues.
 TEST(Groups, AnInterruptionEndsTheWaitForAnotherThread) {
-  std::atomic<bool> first_waits = false;
-  std::atomic<bool> second_has_tried = false;
+  std::atomic<bool> first_thread_waits = false;
+  std::atomic<bool> second_thread_has_tried = false;
   run_ranks(2, [&](int rank, const std::shared_ptr<LocalStore>& store) {
     auto options = options_of(rank, 2);
     std::atomic<bool> interrupt_requested = false;
     options.interrupted = [&, own_thread = std::this_thread::get_id()] {
-      if (interrupt_requested && std::this_thread::get_id() != own_thread) first_waits = true;
+      if (interrupt_requested && std::this_thread::get_id() != own_thread)
+        first_thread_waits = true;
       return interrupt_requested && std::this_thread::get_id() == own_thread;
     };
     const auto engine = value_or_abort(assemble(options, store));
     if (rank == 1) {
-      while (!second_has_tried) std::this_thread::yield();
+      while (!second_thread_has_tried) std::this_thread::yield();
       EXPECT_EQ(error_of(engine->add_group({0})), Status());
       return;
     }
     interrupt_requested = true;
-    std::thread first([&] { EXPECT_EQ(error_of(engine->add_group({0})), Status()); });
-    while (!first_waits) std::this_thread::yield();
+    std::thread first_thread([&] { EXPECT_EQ(error_of(engine->add_group({0})), Status()); });
+    while (!first_thread_waits) std::this_thread::yield();
     EXPECT_EQ(error_of(engine->add_group({1})),
               Status::retry("interrupted while another thread changes the groups"));
-    second_has_tried = true;
-    first.join();
+    second_thread_has_tried = true;
+    first_thread.join();
   });
 }
 

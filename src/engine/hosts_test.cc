@@ -93,7 +93,7 @@ TEST_P(EngineOnHosts, ALeaveEndsTheCallsOfTheOthers) {
 // tensor would arrive together with the note.
 TEST_P(EngineOnHosts, ALeaveInTheMiddleOfACallSaysWhy) {
   const int size = static_cast<int>(GetParam().size());
-  std::latch left(1);
+  std::latch has_left(1);
   run_job(GetParam(), {}, [&](Engine& engine) {
     std::vector<float> values(300'000, 1.0F);
     ASSERT_EQ(allreduce(engine, values), Status());
@@ -101,10 +101,10 @@ TEST_P(EngineOnHosts, ALeaveInTheMiddleOfACallSaysWhy) {
     if (rank == 0) {
       const auto handle = engine.submit(allreduce_of(values, "x"));
       EXPECT_EQ(engine.shutdown("raised ValueError"), Status());
-      left.count_down();
+      has_left.count_down();
       return;
     }
-    if (rank == size - 1) left.wait();
+    if (rank == size - 1) has_left.wait();
     const Status status = finish(engine, engine.submit(allreduce_of(values, "x"))).status;
     EXPECT_THAT(status.message(), testing::HasSubstr("rank 0 (pid"));
     EXPECT_THAT(status.message(), testing::HasSubstr(") has left the job"));
@@ -151,21 +151,22 @@ TEST_P(EngineOnHosts, MessagesOfAllSizesReachAllRanks) {
     const int rank = engine.topology().rank;
     const int size = engine.topology().size;
     for (const std::size_t count : kSizes) {
-      std::vector<std::vector<float>> sent(static_cast<std::size_t>(size));
-      std::vector<std::vector<float>> received(static_cast<std::size_t>(size));
+      std::vector<std::vector<float>> sent_values(static_cast<std::size_t>(size));
+      std::vector<std::vector<float>> received_values(static_cast<std::size_t>(size));
       std::vector<Handle> handles;
       for (int peer = 0; peer < size; ++peer) {
         if (peer == rank) continue;
-        auto& outgoing = sent[static_cast<std::size_t>(peer)];
-        auto& in = received[static_cast<std::size_t>(peer)];
-        outgoing.assign(count, static_cast<float>(100 * rank + peer));
-        in.assign(count, -1.0F);
-        handles.push_back(engine.submit(message(Operation::kSend, peer, outgoing)).value());
-        handles.push_back(engine.submit(message(Operation::kReceive, peer, in)).value());
+        auto& values_to_send = sent_values[static_cast<std::size_t>(peer)];
+        auto& values_to_receive = received_values[static_cast<std::size_t>(peer)];
+        values_to_send.assign(count, static_cast<float>(100 * rank + peer));
+        values_to_receive.assign(count, -1.0F);
+        handles.push_back(engine.submit(message(Operation::kSend, peer, values_to_send)).value());
+        handles.push_back(
+            engine.submit(message(Operation::kReceive, peer, values_to_receive)).value());
       }
       for (const Handle handle : handles) EXPECT_EQ(finish(engine, handle).status, Status());
       for (int peer = 0; peer < size; ++peer)
-        EXPECT_THAT(received[static_cast<std::size_t>(peer)],
+        EXPECT_THAT(received_values[static_cast<std::size_t>(peer)],
                     testing::Each(static_cast<float>(100 * peer + rank)));
     }
     ASSERT_EQ(barrier(engine), Status());
@@ -176,8 +177,8 @@ TEST_P(EngineOnHosts, MessagesOfAllSizesReachAllRanks) {
 // its own. Messages between two ranks with the same tag arrive in the order of the list.
 TEST_P(EngineOnHosts, RandomMessagesArriveInOrder) {
   struct SentMessage {
-    int from;
-    int to;
+    int sender;
+    int receiver;
     int tag;
     std::vector<float> data;
   };
@@ -186,26 +187,26 @@ TEST_P(EngineOnHosts, RandomMessagesArriveInOrder) {
   const auto random_below = [](std::mt19937& generator, int limit) {
     return static_cast<int>(generator() % static_cast<unsigned>(limit));
   };
-  std::vector<SentMessage> list;
+  std::vector<SentMessage> all_messages;
   for (int number = 0; number < 200; ++number) {
-    const int from = random_below(random, size);
-    const int to = (from + 1 + random_below(random, size - 1)) % size;
+    const int sender = random_below(random, size);
+    const int receiver = (sender + 1 + random_below(random, size - 1)) % size;
     const int count_limit = random_below(random, 4) == 0 ? 50'000 : 3'000;
     const auto count = static_cast<std::size_t>(random_below(random, count_limit));
-    list.push_back({from, to, random_below(random, 3), std::vector<float>(count)});
-    for (float& element : list.back().data) element = static_cast<float>(random() % 1000);
+    all_messages.push_back({sender, receiver, random_below(random, 3), std::vector<float>(count)});
+    for (float& element : all_messages.back().data) element = static_cast<float>(random() % 1000);
   }
   run_job(GetParam(), {}, [&](Engine& engine) {
     const int rank = engine.topology().rank;
     std::mt19937 own_random(static_cast<unsigned>(rank));
-    std::vector<std::vector<float>> memory(list.size());
+    std::vector<std::vector<float>> memory(all_messages.size());
     // The numbers of the messages in order, for each peer, tag and direction.
     std::map<std::tuple<int, int, bool>, std::deque<std::size_t>> queues;
-    for (std::size_t number = 0; number < list.size(); ++number) {
-      if (list[number].from == rank)
-        queues[{list[number].to, list[number].tag, true}].push_back(number);
-      if (list[number].to == rank)
-        queues[{list[number].from, list[number].tag, false}].push_back(number);
+    for (std::size_t number = 0; number < all_messages.size(); ++number) {
+      if (all_messages[number].sender == rank)
+        queues[{all_messages[number].receiver, all_messages[number].tag, true}].push_back(number);
+      if (all_messages[number].receiver == rank)
+        queues[{all_messages[number].sender, all_messages[number].tag, false}].push_back(number);
     }
     std::vector<Handle> handles;
     while (!queues.empty()) {
@@ -215,7 +216,7 @@ TEST_P(EngineOnHosts, RandomMessagesArriveInOrder) {
       const std::size_t number = queue->second.front();
       queue->second.pop_front();
       if (queue->second.empty()) queues.erase(queue);
-      memory[number] = list[number].data;
+      memory[number] = all_messages[number].data;
       if (!sends) std::ranges::fill(memory[number], -1.0F);
       Submission submission =
           message(sends ? Operation::kSend : Operation::kReceive, peer, memory[number]);
@@ -226,9 +227,9 @@ TEST_P(EngineOnHosts, RandomMessagesArriveInOrder) {
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
     for (const Handle handle : handles) EXPECT_EQ(finish(engine, handle).status, Status());
-    for (std::size_t number = 0; number < list.size(); ++number) {
-      if (list[number].to != rank) continue;
-      EXPECT_EQ(memory[number], list[number].data) << number;
+    for (std::size_t number = 0; number < all_messages.size(); ++number) {
+      if (all_messages[number].receiver != rank) continue;
+      EXPECT_EQ(memory[number], all_messages[number].data) << number;
     }
     ASSERT_EQ(barrier(engine), Status());
   });
@@ -288,8 +289,8 @@ TEST_P(EngineOnHosts, ManyMessagesDoNotHoldUpOtherCalls) {
   });
 }
 
-// The last rank sends a message while rank 0 makes no call. Rank 0 must still accept the
-// connection, so that the message is on its way before the last rank ends.
+// The last rank sends a message while rank 0 makes no call. Rank 0 must still connect to the last
+// rank, so that the message is on its way before the last rank ends.
 TEST_P(EngineOnHosts, ARankWithoutCallsConnects) {
   std::latch has_left(1);
   run_job(GetParam(), {}, [&](Engine& engine) {
@@ -345,9 +346,9 @@ TEST(EngineWithHierarchicalAdasum, CombinesTheAveragesOfHosts) {
       EngineOptions options = job.options(rank);
       options.hierarchical_adasum = true;
       const auto engine = value_or_abort(job.join(options));
-      for (const std::size_t half : {1U, 500'000U}) {
-        std::vector<float> values(2 * half, 0.0F);
-        const auto middle = values.begin() + static_cast<std::ptrdiff_t>(half);
+      for (const std::size_t half_size : {1U, 500'000U}) {
+        std::vector<float> values(2 * half_size, 0.0F);
+        const auto middle = values.begin() + static_cast<std::ptrdiff_t>(half_size);
         if (rank == 2)
           std::fill(middle, values.end(), 1.0F);
         else

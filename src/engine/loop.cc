@@ -16,18 +16,18 @@ constexpr int kRoundsPerClockRead = 16;
 }  // namespace
 
 bool Loop::take_arrived(Submissions& submissions) {
-  if (!arrived_.empty()) return false;
-  submissions.take_arrived(arrived_);
+  if (!arrived_records_.empty()) return false;
+  submissions.take_arrived(arrived_records_);
   return true;
 }
 
 std::size_t Loop::drive(const HandleRange& wanted, std::size_t unfinished, TimePoint deadline) {
-  wanted_ = wanted;
-  unfinished_ = unfinished;
+  wanted_calls_ = wanted;
+  unfinished_count_ = unfinished;
   int rounds = 0;
   bool deadline_passed = false;
   policy_.begin_wait(clock_);
-  while (unfinished_ > 0 && !deadline_passed && !state_.must_release) {
+  while (unfinished_count_ > 0 && !deadline_passed && !state_.must_release) {
     if (advance()) {
       policy_.begin_wait(clock_);
       if (++rounds % kRoundsPerClockRead != 0) continue;
@@ -40,8 +40,8 @@ std::size_t Loop::drive(const HandleRange& wanted, std::size_t unfinished, TimeP
     sleep(deadline);
     deadline_passed = clock_.now() >= deadline;
   }
-  wanted_ = {};
-  return std::exchange(unfinished_, 0);
+  wanted_calls_ = {};
+  return std::exchange(unfinished_count_, 0);
 }
 
 // Polls only while calls with completions are in flight, because perhaps no thread waits for them.
@@ -75,7 +75,7 @@ void Loop::sleep(TimePoint deadline) {
   const std::uint32_t ticket = doorbells_.prepare_sleep();
   tick(clock_.now());
   const bool progress = advance();
-  const bool wanted_calls_are_done = wanted_.count > 0 && unfinished_ == 0;
+  const bool wanted_calls_are_done = wanted_calls_.count > 0 && unfinished_count_ == 0;
   bool must_release = false;
   {
     auto state = state_.guarded.lock();
@@ -89,7 +89,7 @@ void Loop::sleep(TimePoint deadline) {
   doorbells_.sleep(ticket, limit);
 }
 
-void Loop::end(std::optional<std::string_view> reason) {
+void Loop::run_last_round(std::optional<std::string_view> reason) {
   change([&](Memberships& memberships, std::vector<Record*>& finished) {
     accept_submissions();
     memberships.end_by_shutdown(reason, finished);
@@ -107,13 +107,13 @@ bool Loop::advance() {
 bool Loop::advance_all() {
   bool progress = accept_submissions();
   const bool has_traffic = state_.has_traffic && state_.has_traffic.exchange(false);
-  if (has_traffic) memberships_.accept_and_receive_all();
-  progress |= memberships_.advance(finished_);
+  if (has_traffic) memberships_.request_accept_and_receive_all();
+  progress |= memberships_.advance(finished_records_);
   if (has_traffic) memberships_.ring_on_arrival();
   if (stall_limit_.count() > 0) give_up_if_stalled();
   const bool unsent = memberships_.has_unsent();
   if (unsent != state_.has_unsent) state_.has_unsent = unsent;  // a load is cheaper than a store
-  progress |= !finished_.empty();
+  progress |= !finished_records_.empty();
   publish();
   return progress;
 }
@@ -121,13 +121,13 @@ bool Loop::advance_all() {
 bool Loop::accept_submissions() {
   bool progress = false;
   for (;;) {
-    for (Record* const record : arrived_) memberships_.submit(*record, finished_);
-    progress |= !arrived_.empty();
-    arrived_.clear();
+    for (Record* const record : arrived_records_) memberships_.submit(*record, finished_records_);
+    progress |= !arrived_records_.empty();
+    arrived_records_.clear();
     if (!state_.has_arrivals) return progress;
     auto state = state_.guarded.lock();
     state_.has_arrivals = false;
-    state->submissions.take_arrived(arrived_);
+    state->submissions.take_arrived(arrived_records_);
   }
 }
 
@@ -138,32 +138,32 @@ void Loop::give_up_if_stalled() {
   std::optional<GiveUpReason> cause;
   {
     auto state = state_.guarded.lock();
-    cause = reason_of_stall(state->submissions.oldest(), now, stall_limit_);
+    cause = reason_of_stall(state->submissions.oldest_call(), now, stall_limit_);
   }
-  if (cause) memberships_.give_up(*cause, finished_);
+  if (cause) memberships_.give_up(*cause, finished_records_);
 }
 
 // Publishes the finished calls and the ended groups.
 void Loop::publish() {
-  if (finished_.empty() && !memberships_.any_group_has_ended()) return;
+  if (finished_records_.empty() && !memberships_.any_group_has_ended()) return;
   const TimePoint now = clock_.now();
-  auto to_wake = ProgressLock::Wake::kNoThread;
+  auto threads_to_wake = ProgressLock::Wake::kNoThread;
   {
     auto state = state_.guarded.lock();
     if (memberships_.any_group_has_ended())
-      for (const auto& [group, status] : memberships_.take_ended())
+      for (const auto& [group, status] : memberships_.take_ended_groups())
         state->submissions.end_group(group, status);
     state->published_at = now;
-    for (Record* const record : finished_) {
-      if (wanted_.contains(record->handle)) --unfinished_;
+    for (Record* const record : finished_records_) {
+      if (wanted_calls_.contains(record->handle)) --unfinished_count_;
       recorder_.record_finished(record->handle, record->outcome.status.ok(), now);
       completions_.add(record->handle, record->submission.completion);
       state->submissions.finish(*record);
     }
-    to_wake = state->progress_lock.calls_finished(wanted_.count > 0);
+    threads_to_wake = state->progress_lock.wake_after_finished_calls(wanted_calls_.count > 0);
   }
-  finished_.clear();
-  state_.wake(to_wake);
+  finished_records_.clear();
+  state_.wake(threads_to_wake);
   completions_.run();
 }
 

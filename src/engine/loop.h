@@ -39,7 +39,7 @@ class Loop {
   Loop(const Loop&) = delete;
   Loop& operator=(const Loop&) = delete;
 
-  // Takes the new submissions; for submit(), which has locked the guard anyway. Does nothing and
+  // Takes the new submissions. submit() calls it while it holds the guard anyway. Does nothing and
   // returns false if earlier submissions are not processed yet.
   bool take_arrived(Submissions& submissions);
   // Runs one round.
@@ -54,7 +54,7 @@ class Loop {
   template <class Change>  // void(Memberships&, std::vector<Record*>& finished)
   void change(Change change) {
     try {
-      change(memberships_, finished_);
+      change(memberships_, finished_records_);
       publish();
     } catch (const std::bad_alloc&) {
       memberships_.abort_out_of_memory();
@@ -62,7 +62,7 @@ class Loop {
   }
   // Runs the last round: takes new submissions and ends everything with
   // Memberships::end_by_shutdown().
-  void end(std::optional<std::string_view> reason);
+  void run_last_round(std::optional<std::string_view> reason);
 
  private:
   bool advance();
@@ -82,11 +82,11 @@ class Loop {
   WaitPolicy policy_;
   const std::chrono::seconds stall_limit_;
   TimePoint next_stall_check_{};
-  HandleRange wanted_;             // the calls for which the driving thread waits
-  std::size_t unfinished_ = 0;     // how many calls of wanted_ are unfinished
-  std::vector<Record*> arrived_;   // submissions that memberships_ does not have yet
-  std::vector<Record*> finished_;  // finished calls that are not published yet
-  Completions completions_;        // of published calls
+  HandleRange wanted_calls_;               // the calls for which the driving thread waits
+  std::size_t unfinished_count_ = 0;       // how many calls of wanted_calls_ are unfinished
+  std::vector<Record*> arrived_records_;   // submissions that memberships_ does not have yet
+  std::vector<Record*> finished_records_;  // finished calls that are not published yet
+  Completions completions_;                // of published calls
 };
 
 }  // namespace farandole

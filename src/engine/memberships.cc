@@ -12,9 +12,9 @@
 namespace farandole {
 namespace {
 
-// How long a rank that ends its groups waits for progress of a step that all members have entered.
+// How long a rank that ends its groups waits for more progress of a step that all members entered.
 constexpr std::chrono::milliseconds kFinishTimeout(1000);
-// How long a rank that leaves waits until the other hosts have received all its messages.
+// The longest time that a leaving rank waits until the other hosts have received all its data.
 constexpr std::chrono::seconds kFlushTimeout(5);
 
 }  // namespace
@@ -47,7 +47,7 @@ void Memberships::submit(Record& record, std::vector<Record*>& finished) {
           ? Status::fix_call(format_text("group {} was removed before {} could begin", group,
                                          call_title(record.submission)))
       : row_of(operation).is_message ? Status()
-      : (*member)->ended()           ? *(*member)->ended()
+      : (*member)->end_status()      ? *(*member)->end_status()
                                      : (*member)->supports(operation);
   if (status.ok() && row_of(operation).is_message)
     return mailbox_.submit(record, (*member)->ranks(), finished);
@@ -56,7 +56,7 @@ void Memberships::submit(Record& record, std::vector<Record*>& finished) {
   finished.push_back(&record);
 }
 
-// Handles all messages of a rank first, and then the failure of the connection to that rank.
+// First handles everything that a rank has sent, then the failure of the connection to that rank.
 bool Memberships::advance_channels(std::vector<Record*>& finished) {
   bool progress = channels_->advance();
   channels_->for_each([&](int sender, PeerChannel& channel) {
@@ -64,8 +64,8 @@ bool Memberships::advance_channels(std::vector<Record*>& finished) {
     while (const auto death = channel.next_death())
       if (check_rank_exists(death->rank, sender)) close_epoch(death->rank, death->reason);
     if (!channel.peer_said_goodbye() || channel.has_envelope() || mailbox_.is_gone(sender)) return;
-    const auto left = failure_of_leave(sender, *channel.peer_goodbye(), pids_);
-    mailbox_.end_peer(sender, left.status, finished);
+    const auto leave_failure = failure_of_leave(sender, *channel.peer_goodbye(), pids_);
+    mailbox_.end_peer(sender, leave_failure.status, finished);
     progress = true;
   });
   for (const auto& [rank, text, peer_may_live] : channels_->take_failures()) {
@@ -102,8 +102,8 @@ void Memberships::close_epoch(int dead_rank, std::string_view ending) {
   forward_death();
 }
 
-// Ends the epoch because a rank has left, so that this rank gives up a step that all members on its
-// host have entered. Ranks on other hosts may have completed it.
+// Ends the epoch, because a rank has left, and this rank gives up a step that all members on its
+// host have entered. Ranks on other hosts may have completed this step.
 void Memberships::give_up_step(int leaving_rank, std::string_view reason) {
   close_epoch(leaving_rank, format_text("has left the job in the middle of a call ({})", reason));
 }
@@ -113,7 +113,7 @@ void Memberships::give_up_step(int leaving_rank, std::string_view reason) {
 // other groups.
 void Memberships::forward_death() {
   const auto dead_rank = doorbells_.closed_by();
-  if (channels_ == nullptr || !dead_rank || std::exchange(death_forwarded_, true)) return;
+  if (channels_ == nullptr || !dead_rank || std::exchange(has_forwarded_death_, true)) return;
   const std::string ending = doorbells_.closing_reason();
   channels_->for_each([&](int, PeerChannel& channel) { channel.send(Death{*dead_rank, ending}); });
 }
@@ -136,9 +136,10 @@ bool Memberships::advance_members(std::vector<Record*>& finished) {
 
 bool Memberships::advance(std::vector<Record*>& finished) {
   bool progress = advance_all(finished);
-  const auto broken =
-      std::ranges::find_if(members_, [](const auto& member) { return is_broken(member->ended()); });
-  if (broken != members_.end()) give_up(reason_of_broken_group(*(*broken)->ended()), finished);
+  const auto broken_member = std::ranges::find_if(
+      members_, [](const auto& member) { return is_broken(member->end_status()); });
+  if (broken_member != members_.end())
+    give_up(reason_of_broken_group(*(*broken_member)->end_status()), finished);
   if (mailbox_.protocol_error())
     give_up(reason_of_broken_group(*mailbox_.protocol_error()), finished);
   if (may_have_new_endings() || (progress && !ending_groups_.empty())) {
@@ -153,7 +154,7 @@ bool Memberships::advance(std::vector<Record*>& finished) {
 
 void Memberships::tick(TimePoint now) {
   for (auto& member : members_) member->tick(now);
-  if (channels_ != nullptr) channels_->receive_from_all();
+  if (channels_ != nullptr) channels_->request_receive_from_all();
 }
 
 TimePoint Memberships::deadline(TimePoint latest) const {
@@ -192,13 +193,13 @@ std::optional<Memberships::Ending> Memberships::ending_of(const GroupMember& mem
 void Memberships::end_failed_groups(std::vector<Record*>& finished) {
   const EndedRanks ended = failure_watch_.read();
   forward_death();
-  if (given_up_) end_all(*given_up_, finished);
+  if (give_up_reason_) end_all(*give_up_reason_, finished);
   std::vector<std::pair<GroupMember*, Ending>> endings;
   for (auto& member : members_)
-    if (auto ending = ending_of(*member, ended); ending && !member->ended())
+    if (auto ending = ending_of(*member, ended); ending && !member->end_status())
       endings.emplace_back(member.get(), *std::move(ending));
   for (auto& [member, ending] : endings) member->stop_entering();
-  if (channels_ != nullptr) channels_->receive_from_all();
+  if (channels_ != nullptr) channels_->request_receive_from_all();
   while (advance_all(finished)) continue;
   end_failed_messages(ended, finished);
   ending_groups_.clear();
@@ -229,10 +230,10 @@ void Memberships::end_failed_messages(const EndedRanks& ended, std::vector<Recor
 }
 
 void Memberships::give_up(const GiveUpReason& cause, std::vector<Record*>& finished) {
-  if (given_up_) return;
+  if (give_up_reason_) return;
   finish_running_steps(finished);
   end_all(cause, finished);
-  given_up_ = cause;
+  give_up_reason_ = cause;
   for (auto& member : members_) member->send_group_end(doorbells_.rank(), cause.reason);
   leave(cause.reason);
 }
@@ -262,7 +263,7 @@ void Memberships::end_all(const GiveUpReason& cause, std::vector<Record*>& finis
 
 bool Memberships::end(GroupMember& member, const Status& status, std::vector<Record*>& finished) {
   const bool gives_up_step = member.end(status, finished);
-  ended_.emplace_back(member.id(), status);
+  ended_groups_.emplace_back(member.id(), status);
   return gives_up_step;
 }
 
@@ -274,7 +275,7 @@ void Memberships::finish_running_steps(std::vector<Record*>& finished) {
       may_progress |=
           !member->stop_entering() && (member->must_finish_step() || !member->any_member_gone());
     // A member that is gone stores no more data. So call any_member_gone() before advance_all().
-    if (channels_ != nullptr) channels_->receive_from_all();
+    if (channels_ != nullptr) channels_->request_receive_from_all();
     const bool progress = advance_all(finished);
     const TimePoint now = clock_.now();
     if (progress) deadline = now + kFinishTimeout;

@@ -1,6 +1,7 @@
-// Memberships: the GroupMember of this rank in each of its groups, and its mailbox. It advances
-// their calls, and ends groups when a rank has died or left, or when this rank gives up. It never
-// blocks before the groups end. Only the holder of the progress lock may call it.
+// Memberships: the GroupMember of this rank in each of its groups, and the mailbox of this rank. It
+// advances the calls, and ends groups when a rank has died or left, or when this rank gives up. It
+// never blocks before the groups end. Functions with a parameter `finished` append the records that
+// they finish. Only the holder of the progress lock may call it.
 #pragma once
 
 #include <functional>
@@ -47,8 +48,7 @@ class Memberships {
   void add(std::unique_ptr<GroupMember> member);
   void remove(GroupId group);
 
-  // Functions with a parameter `finished` append the records that they finish to this list. Adds a
-  // call. If its group has ended or was removed, the call finishes immediately.
+  // Adds a call. If its group has ended or was removed, the call finishes immediately.
   void submit(Record& record, std::vector<Record*>& finished);
   // Runs one round for all groups. Returns true if it made progress.
   bool advance(std::vector<Record*>& finished);
@@ -58,8 +58,8 @@ class Memberships {
   void tick(TimePoint now);
   // The earliest deadline of all groups; `latest` if that is earlier.
   TimePoint deadline(TimePoint latest) const;
-  // Prepares for sleep: from now on, everything from other hosts rings this rank's bell. Call it
-  // after Doorbells::prepare_sleep() and a last advance().
+  // Prepares for sleep: from now on, everything that arrives from other hosts rings this rank's
+  // bell. Call it after Doorbells::prepare_sleep() and a last advance().
   void ring_on_arrival() {
     if (channels_ != nullptr) channels_->ring_on_arrival();
   }
@@ -67,8 +67,8 @@ class Memberships {
   void watch_traffic(std::function<void()> on_traffic) {
     if (channels_ != nullptr) channels_->watch_traffic(std::move(on_traffic));
   }
-  void accept_and_receive_all() { channels_->accept_and_receive_all(); }
-  // Whether the last advance() has left work without a call in flight: unsent messages or an
+  void request_accept_and_receive_all() { channels_->request_accept_and_receive_all(); }
+  // Whether the last advance() has left work, even if no call is in flight: unsent messages or an
   // unfinished connection.
   bool has_unsent() const { return has_unsent_; }
 
@@ -80,15 +80,15 @@ class Memberships {
   // rank's calls any more. Without a reason, the other ranks are not notified that this rank
   // leaves.
   void end_by_shutdown(std::optional<std::string_view> reason, std::vector<Record*>& finished);
-  // Returns the groups that have ended since the last take_ended().
-  EndedGroups take_ended() { return std::exchange(ended_, {}); }
-  bool any_group_has_ended() const { return !ended_.empty(); }
+  // Returns the groups that have ended since the last take_ended_groups().
+  EndedGroups take_ended_groups() { return std::exchange(ended_groups_, {}); }
+  bool any_group_has_ended() const { return !ended_groups_.empty(); }
 
   // Ends this process, because a half-done step cannot be undone. The other ranks get the reason.
   [[noreturn]] void abort_out_of_memory();
 
  private:
-  // Why a group ends here, and the reason for the other hosts.
+  // Why a group ends on this host.
   struct Ending {
     GroupFailure failure;
     std::string reason;       // why the rank has left
@@ -108,7 +108,7 @@ class Memberships {
   bool advance_all(std::vector<Record*>& finished);
   bool advance_members(std::vector<Record*>& finished);
   void end_all(const GiveUpReason& cause, std::vector<Record*>& finished);
-  // Calls GroupMember::end().
+  // Calls GroupMember::end(), and keeps the group for take_ended_groups().
   bool end(GroupMember& member, const Status& status, std::vector<Record*>& finished);
   void finish_running_steps(std::vector<Record*>& finished);
   void wait_for_writers(std::vector<Record*>& finished);
@@ -130,14 +130,14 @@ class Memberships {
       false;  // a member of a new group may have died before the group was added
   bool has_unsent_ = false;
   bool has_left_ = false;
-  std::optional<GiveUpReason> given_up_;
+  std::optional<GiveUpReason> give_up_reason_;
   // Groups that end after their current step, because all hosts have entered that step.
   std::set<GroupId> ending_groups_;
   // The received ends of groups that this rank has not added yet. The id of a group is never used
   // again.
   std::vector<GroupEnd> early_group_ends_;
-  bool death_forwarded_ = false;
-  EndedGroups ended_;
+  bool has_forwarded_death_ = false;
+  EndedGroups ended_groups_;
 };
 
 }  // namespace farandole

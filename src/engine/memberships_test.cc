@@ -13,22 +13,23 @@ namespace {
 
 class MembershipsTest : public testing::Test {
  protected:
-  std::vector<std::byte> bells_{Doorbells::bytes_needed(2) + kFlagLineBytes};
-  std::vector<std::byte> flight_{FlightRecorder::bytes_needed() + kFlagLineBytes};
+  std::vector<std::byte> bell_memory_{Doorbells::bytes_needed(2) + kFlagLineBytes};
+  std::vector<std::byte> flight_memory_{FlightRecorder::bytes_needed() + kFlagLineBytes};
   SystemClock clock_;
-  Doorbells doorbells_{aligned(bells_), 0, 2};
-  Doorbells peer_doorbells_{aligned(bells_), 1, 2};
-  FlightRecorder recorder_{aligned(flight_)};
-  std::vector<std::byte> mailbox_{Mailbox::bytes_needed(2) + kFlagLineBytes};
-  Memberships memberships_{{.doorbells = doorbells_,
-                            .recorder = recorder_,
-                            .clock = clock_,
-                            .transports = {.memory = aligned(mailbox_), .local_ranks = {0, 1}},
-                            .pids = {100, 101}}};
+  Doorbells doorbells_{aligned_address(bell_memory_), 0, 2};
+  Doorbells peer_doorbells_{aligned_address(bell_memory_), 1, 2};
+  FlightRecorder recorder_{aligned_address(flight_memory_)};
+  std::vector<std::byte> mailbox_memory_{Mailbox::bytes_needed(2) + kFlagLineBytes};
+  Memberships memberships_{
+      {.doorbells = doorbells_,
+       .recorder = recorder_,
+       .clock = clock_,
+       .transports = {.memory = aligned_address(mailbox_memory_), .local_ranks = {0, 1}},
+       .pids = {100, 101}}};
   std::vector<Record*> finished_;
 
  private:
-  static std::byte* aligned(std::vector<std::byte>& memory) {
+  static std::byte* aligned_address(std::vector<std::byte>& memory) {
     const auto address = reinterpret_cast<std::uintptr_t>(memory.data());
     return memory.data() + (kFlagLineBytes - address % kFlagLineBytes) % kFlagLineBytes;
   }

@@ -113,11 +113,11 @@ TEST(Messages, ASmallSendIsDoneWithoutAReceive) {
       EXPECT_EQ(barrier(engine), Status());
       return;
     }
-    const auto large = engine.submit(message(Operation::kSend, 1, values, 0, "large"));
-    std::vector<std::int32_t> small(1);
-    const auto early = engine.submit(message(Operation::kSend, 1, small, 1, "small"));
-    EXPECT_EQ(finish(engine, large).status, Status());
-    EXPECT_EQ(finish(engine, early).status, Status());
+    const auto large_send = engine.submit(message(Operation::kSend, 1, values, 0, "large"));
+    std::vector<std::int32_t> small_values(1);
+    const auto small_send = engine.submit(message(Operation::kSend, 1, small_values, 1, "small"));
+    EXPECT_EQ(finish(engine, large_send).status, Status());
+    EXPECT_EQ(finish(engine, small_send).status, Status());
     EXPECT_EQ(barrier(engine), Status());
   });
 }
@@ -128,25 +128,27 @@ TEST(Messages, ContinueAcrossAJoin) {
     const int rank = engine.topology().rank;
     Submission join;
     join.operation = Operation::kJoin;
-    std::vector<std::int32_t> early(4, rank);
-    std::vector<std::int32_t> late(20'000, rank);
-    const auto before =
-        rank == 0 ? engine.submit(message(Operation::kReceive, 1, late, 0, "before")) : Handle{};
-    const auto joined = engine.submit(join);
+    std::vector<std::int32_t> early_values(4, rank);
+    std::vector<std::int32_t> late_values(20'000, rank);
+    const auto receive_before_join =
+        rank == 0 ? engine.submit(message(Operation::kReceive, 1, late_values, 0, "before"))
+                  : Handle{};
+    const auto join_handle = engine.submit(join);
     // A rank that has joined still sends and receives.
     const auto operation = rank == 0 ? Operation::kSend : Operation::kReceive;
-    ASSERT_EQ(finish(engine, engine.submit(message(operation, 1 - rank, early, 1, "while"))).status,
+    ASSERT_EQ(finish(engine, engine.submit(message(operation, 1 - rank, early_values, 1, "while")))
+                  .status,
               Status());
-    EXPECT_EQ(early.back(), 0);
-    ASSERT_EQ(finish(engine, joined).status, Status());
+    EXPECT_EQ(early_values.back(), 0);
+    ASSERT_EQ(finish(engine, join_handle).status, Status());
     ASSERT_EQ(barrier(engine), Status());
     if (rank == 1)
-      ASSERT_EQ(
-          finish(engine, engine.submit(message(Operation::kSend, 0, late, 0, "after"))).status,
-          Status());
+      ASSERT_EQ(finish(engine, engine.submit(message(Operation::kSend, 0, late_values, 0, "after")))
+                    .status,
+                Status());
     else
-      ASSERT_EQ(finish(engine, before).status, Status());
-    EXPECT_EQ(late.back(), 1);
+      ASSERT_EQ(finish(engine, receive_before_join).status, Status());
+    EXPECT_EQ(late_values.back(), 1);
     ASSERT_EQ(barrier(engine), Status());
   });
 }
@@ -193,9 +195,9 @@ TEST(Messages, TheOtherRankMustBeInTheGroup) {
     const int rank = engine.topology().rank;
     std::vector<std::int32_t> values(1);
     for (const int peer : {rank, 2, -2}) {
-      const auto sent = engine.submit(message(Operation::kSend, peer, values, 0, "x"));
-      EXPECT_EQ(sent.status().code(), StatusCode::kFixCall);
-      EXPECT_THAT(sent.status().message(), HasSubstr("name another rank of the group (0, 1)"));
+      const auto send = engine.submit(message(Operation::kSend, peer, values, 0, "x"));
+      EXPECT_EQ(send.status().code(), StatusCode::kFixCall);
+      EXPECT_THAT(send.status().message(), HasSubstr("name another rank of the group (0, 1)"));
     }
     EXPECT_FALSE(engine.submit(message(Operation::kSend, kAnyRank, values, 0, "x")).ok());
     Submission long_channel = message(Operation::kSend, 1 - rank, values, 0, "x");

@@ -26,24 +26,24 @@ Result<EngineOptions> EngineOptions::from_environment(bool topology_is_known) {
     return options;
   }
   if (topology_is_known && options.secret_file.empty()) return options;
-  FARANDOLE_TRY_ASSIGN(auto foreign, find_foreign_job(environment));
-  if (!foreign) {
+  FARANDOLE_TRY_ASSIGN(auto foreign_job, find_foreign_job(environment));
+  if (!foreign_job) {
     if (!topology_is_known) options.job_store.clear();  // this process is alone
     return options;
   }
-  if (options.job_store.empty()) options.job_store = std::move(foreign->job_store);
-  options.serves_job_store = foreign->is_on_several_hosts && foreign->topology.rank == 0;
+  if (options.job_store.empty()) options.job_store = std::move(foreign_job->job_store);
+  options.serves_job_store = foreign_job->is_on_several_hosts && foreign_job->topology.rank == 0;
   if (topology_is_known) return options;
-  if (foreign->is_on_several_hosts && options.job_store.empty()) {
+  if (foreign_job->is_on_several_hosts && options.job_store.empty()) {
     return Status::fix_call(format_text(
         "rank {} of {} does not know where the ranks meet, because the launcher does not say on "
         "which host rank 0 is: set FARANDOLE_JOB_STORE=HOST:PORT for all ranks, with the host of "
         "rank 0 and a free port there",
-        foreign->topology.rank, foreign->topology.size));
+        foreign_job->topology.rank, foreign_job->topology.size));
   }
-  if (!foreign->is_on_several_hosts) options.job_store.clear();
-  options.topology = foreign->topology;
-  options.rendezvous_id = std::move(foreign->rendezvous_id);
+  if (!foreign_job->is_on_several_hosts) options.job_store.clear();
+  options.topology = foreign_job->topology;
+  options.rendezvous_id = std::move(foreign_job->rendezvous_id);
   return options;
 }
 

@@ -8,22 +8,22 @@
 
 namespace farandole {
 
-OtherHosts::OtherHosts(const FormedGroup& formed, const Formation& formation, Channels& channels,
-                       const GroupMemory& memory)
-    : id_(formed.id),
+OtherHosts::OtherHosts(const FormedGroup& formed_group, const Formation& formation,
+                       Channels& channels, const GroupMemory& memory)
+    : id_(formed_group.id),
       channels_(channels),
-      ranks_(formed.ranks),
-      parts_(formed.parts(formation.doorbells->rank())),
+      ranks_(formed_group.ranks),
+      parts_(formed_group.parts(formation.doorbells->rank())),
       doorbells_(*formation.doorbells),
       memory_(memory) {
   parts_.start_step = start_step;
   parts_.hierarchical_adasum = formation.hierarchical_adasum;
   const auto& own_members = parts_.members[static_cast<std::size_t>(parts_.host)];
   for (const int member : own_members)
-    local_ranks_.push_back(formed.ranks[static_cast<std::size_t>(member)]);
-  const auto own_place = std::ranges::find(local_ranks_, doorbells_.rank());
-  CHECK(own_place != local_ranks_.end(), "only members take part");
-  local_member_ = static_cast<int>(own_place - local_ranks_.begin());
+    local_ranks_.push_back(formed_group.ranks[static_cast<std::size_t>(member)]);
+  const auto own_position = std::ranges::find(local_ranks_, doorbells_.rank());
+  CHECK(own_position != local_ranks_.end(), "only members take part");
+  local_member_ = static_cast<int>(own_position - local_ranks_.begin());
 }
 
 void OtherHosts::connect(TimePoint now) {
@@ -60,8 +60,8 @@ void OtherHosts::send_end(std::uint32_t completed, int rank, const std::string& 
     channel->send(GroupEnd{id_, completed, rank, reason});
 }
 
-void OtherHosts::take_end(const GroupEnd& end) {
-  if (!end_to_forward_ && !this->end()) end_to_forward_ = end;
+void OtherHosts::keep_end(const GroupEnd& end) {
+  if (!end_to_forward_ && !forwarded_end()) end_to_forward_ = end;
 }
 
 void OtherHosts::forward_end(std::uint32_t completed) {
@@ -77,7 +77,7 @@ void OtherHosts::forward_end(std::uint32_t completed) {
   end_to_forward_.reset();
 }
 
-std::optional<GroupEnd> OtherHosts::end() const {
+std::optional<GroupEnd> OtherHosts::forwarded_end() const {
   const auto& shared_end = memory_.end_on_other_host();
   if (shared_end.is_set.load(std::memory_order_seq_cst) == 0) return std::nullopt;
   const auto bytes = std::min<std::size_t>(shared_end.reason_bytes, shared_end.reason.size());

@@ -28,7 +28,7 @@ class OtherHosts {
   // For a group that has members on several hosts. `channels`, `formation` and the group's memory
   // must outlive this object. `memory` belongs to the members on this host. Any thread may call
   // this constructor.
-  OtherHosts(const FormedGroup& formed, const Formation& formation, Channels& channels,
+  OtherHosts(const FormedGroup& formed_group, const Formation& formation, Channels& channels,
              const GroupMemory& memory);
 
   // Begins to connect to the members with which this one exchanges data. Call it first, and once.
@@ -45,16 +45,16 @@ class OtherHosts {
   // Returns the sender and the message; empty if no message has arrived.
   std::optional<std::pair<int, Bytes>> next_message();
 
-  // On a leader: this host's members have completed all steps up to `completed`, and have ended the
-  // group because `rank` has left.
+  // On a leader: tells the other leaders that this host has completed the steps up to `completed`,
+  // and has ended the group because `rank` has left.
   void send_end(std::uint32_t completed, int rank, const std::string& reason);
   // On a leader: keeps an end that another leader has sent. Only the first end counts.
-  void take_end(const GroupEnd& end);
-  // On a leader: forwards that end to the members of this host, if they can complete all steps that
+  void keep_end(const GroupEnd& end);
+  // On a leader: forwards the kept end to this host's members, if they can complete all steps that
   // the other host has completed. `completed` is the last sequence that this leader has completed.
   void forward_end(std::uint32_t completed);
   // The end that the leader has forwarded to the members of this host; empty before that.
-  std::optional<GroupEnd> end() const;
+  std::optional<GroupEnd> forwarded_end() const;
 
   // Drops the borrowed memory of the current step, and all frames that arrive for this group from
   // now on. Returns false if the lane can no longer be used, because a frame is half sent.
@@ -69,7 +69,7 @@ class OtherHosts {
   std::vector<int> local_ranks_;
   Doorbells& doorbells_;
   GroupMemory memory_;
-  std::optional<GroupLane> lane_;           // empty if no lane has that index
+  std::optional<GroupLane> lane_;           // empty if no lane has the index local_member_
   std::map<int, PeerChannel*> leaders_;     // by member; empty if this member is no leader
   std::optional<GroupEnd> end_to_forward_;  // not forwarded yet
   bool has_sent_end_ = false;

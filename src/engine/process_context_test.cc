@@ -126,27 +126,27 @@ TEST(ProcessContext, MemoryThatAStepExposesIsNotTakenBackForAnotherEngine) {
 
 TEST(ProcessContext, AnUnusedHeapIsDestroyed) {
   const auto context = make_process_context();
-  const auto heap_is = [&](const std::shared_ptr<SharedHeap>& expected_heap) {
+  const auto current_heap_is = [&](const std::shared_ptr<SharedHeap>& expected_heap) {
     return context->heap(64 << 20).value() == expected_heap;
   };
   const std::weak_ptr<SharedHeap> weak_heap = context->heap(64 << 20).value();
   EXPECT_TRUE(weak_heap.expired());
   const auto used_heap = context->heap(64 << 20).value();
-  EXPECT_TRUE(heap_is(used_heap));
+  EXPECT_TRUE(current_heap_is(used_heap));
 }
 
 // The peers of the second job might not be able to map the larger heap.
 TEST(ProcessContext, AJobThatWantsLessMemoryGetsANewHeap) {
   const auto context = make_process_context();
-  auto larger = options_with(context, 0, 1);
-  larger.heap_bytes = 128 << 20;
-  auto engine = value_or_abort(Engine::create(larger));
+  auto larger_options = options_with(context, 0, 1);
+  larger_options.heap_bytes = 128 << 20;
+  auto engine = value_or_abort(Engine::create(larger_options));
   Tensor tensor(*engine);
   engine = value_or_abort(Engine::create(options_with(context, 0, 1)));
   EXPECT_FALSE(tensor.is_shared_in(*engine));
   const Tensor new_tensor(*engine);
   EXPECT_TRUE(new_tensor.is_shared_in(*engine));
-  engine = value_or_abort(Engine::create(larger));
+  engine = value_or_abort(Engine::create(larger_options));
   EXPECT_TRUE(new_tensor.is_shared_in(*engine)) << "a smaller heap than requested is reused";
 }
 
@@ -156,9 +156,9 @@ TEST(ProcessContext, AFailedStartChangesNothing) {
     auto engine = value_or_abort(assemble(options_with(context, rank, 2), store));
     Tensor tensor(*engine);
     engine.reset();
-    auto mismatched = options_with(context, rank, 2);
-    mismatched.bucket_bytes = static_cast<std::size_t>(1000 + rank);
-    EXPECT_EQ(assemble(mismatched, store).status().code(), StatusCode::kFixCall);
+    auto mismatched_options = options_with(context, rank, 2);
+    mismatched_options.bucket_bytes = static_cast<std::size_t>(1000 + rank);
+    EXPECT_EQ(assemble(mismatched_options, store).status().code(), StatusCode::kFixCall);
     engine = value_or_abort(assemble(options_with(context, rank, 2), store));
     ASSERT_TRUE(tensor.is_shared_in(*engine));
     tensor.fill(2);
@@ -175,17 +175,17 @@ TEST(ProcessContext, TwoEnginesAtOnceShareTheMemory) {
     const auto context = make_process_context();
     const auto job_engine = value_or_abort(assemble(options_with(context, rank, 3), store));
     Tensor tensor_of_all(*job_engine);
-    std::jthread pair([&] {
+    std::jthread pair_thread([&] {
       if (rank == 1) return;
       // In the job of two, the ranks are swapped.
-      const auto two =
+      const auto pair_engine =
           value_or_abort(assemble(options_with(context, rank == 0 ? 1 : 0, 2), other_store));
-      Tensor tensor_of_pair(*two);
+      Tensor tensor_of_pair(*pair_engine);
       EXPECT_TRUE(tensor_of_pair.is_shared_in(*job_engine));
-      EXPECT_TRUE(tensor_of_all.is_shared_in(*two));
+      EXPECT_TRUE(tensor_of_all.is_shared_in(*pair_engine));
       for (int round = 0; round < kRounds; ++round) {
         tensor_of_pair.fill(static_cast<float>(rank + round));
-        ASSERT_EQ(tensor_of_pair.allreduce(*two, "x"), Status());
+        ASSERT_EQ(tensor_of_pair.allreduce(*pair_engine, "x"), Status());
         ASSERT_TRUE(tensor_of_pair.all_equal(static_cast<float>(2 + 2 * round))) << round;
       }
     });
@@ -194,7 +194,7 @@ TEST(ProcessContext, TwoEnginesAtOnceShareTheMemory) {
       ASSERT_EQ(tensor_of_all.allreduce(*job_engine, "x"), Status());
       ASSERT_TRUE(tensor_of_all.all_equal(static_cast<float>(3 + 3 * round))) << round;
     }
-    pair.join();
+    pair_thread.join();
     ASSERT_EQ(tensor_of_all.allreduce(*job_engine, "the other engine is gone"), Status());
   });
 }
@@ -221,7 +221,7 @@ class ServedStore {
   std::jthread thread_;
 };
 
-// Adds and removes a group several times. This uses the Store.
+// Adds and removes a group several times, which makes requests to the Store.
 void change_groups(Engine& engine, int changes) {
   for (int change = 0; change < changes; ++change) {
     const auto group = engine.add_group({1});
@@ -235,27 +235,27 @@ TEST(ProcessContext, TwoEnginesAtOnceUseOneConnectionToTheLauncher) {
   run_ranks(2, [&](int rank, const std::shared_ptr<LocalStore>&) {
     auto options = options_with(make_process_context(), rank, 2);
     options.rendezvous_descriptor = store.descriptor(rank);
-    const auto first = value_or_abort(Engine::create(options));
-    const auto second = value_or_abort(Engine::create(options));
-    std::jthread changes([&] { change_groups(*first, 50); });
-    change_groups(*second, 50);
+    const auto first_engine = value_or_abort(Engine::create(options));
+    const auto second_engine = value_or_abort(Engine::create(options));
+    std::jthread changing_thread([&] { change_groups(*first_engine, 50); });
+    change_groups(*second_engine, 50);
   });
 }
 
 TEST(ProcessContext, EnginesUseOneConnectionToTheStoreOfTheirJob) {
   const std::shared_ptr<const TlsContext> tls = context_of('s');  // outlives its connections
-  ServingThread serving(0, tls.get());
+  ServingThread serving_thread(0, tls.get());
   const RemoteStore::Options options{
-      .places = serving.place(), .context = tls, .self = {Role::kWorker, 0}};
+      .places = serving_thread.place(), .context = tls, .self = {Role::kWorker, 0}};
   const auto context = make_process_context();
-  auto first = context->job_store(options, long_limit()).value();
-  auto second = context->job_store(options, long_limit()).value();
-  EXPECT_EQ(first, second);
-  first.reset();
-  const std::weak_ptr<Store> weak_store = std::exchange(second, nullptr);
+  auto first_store = context->job_store(options, long_limit()).value();
+  auto second_store = context->job_store(options, long_limit()).value();
+  EXPECT_EQ(first_store, second_store);
+  first_store.reset();
+  const std::weak_ptr<Store> weak_store = std::exchange(second_store, nullptr);
   EXPECT_TRUE(weak_store.expired());
   EXPECT_EQ(context->job_store(options, long_limit()).value()->add("count", 1).value(), 1);
-  serving.stop();
+  serving_thread.stop();
   EXPECT_EQ(context->job_store(options, {TimePoint{}, kNotInterrupted}).status().code(),
             StatusCode::kRebuildGroup);
 }
@@ -265,12 +265,12 @@ TEST(ProcessContext, OneEngineAtATimeWritesTheLaunchersFlightRecord) {
       Segment::create("farandole-flight-record", FlightRecorder::bytes_needed()).value();
   auto options = options_with(make_process_context(), 0, 1);
   options.flight_record_descriptor = record->descriptor().get();
-  const auto calls = [&] { return read_flight_record(record->data()).counts.calls; };
+  const auto recorded_calls = [&] { return read_flight_record(record->data()).counts.calls; };
   const auto first = value_or_abort(Engine::create(options));
   ASSERT_EQ(barrier(*first), Status());
   const auto second = value_or_abort(Engine::create(options));
   ASSERT_EQ(barrier(*second), Status());
-  EXPECT_EQ(calls(), 1u);
+  EXPECT_EQ(recorded_calls(), 1u);
   ASSERT_EQ(second->shutdown("enough"), Status());
   EXPECT_EQ(read_flight_record(record->data()).member_state, MemberState::kMember);
   ASSERT_EQ(first->shutdown("enough"), Status());
@@ -278,7 +278,7 @@ TEST(ProcessContext, OneEngineAtATimeWritesTheLaunchersFlightRecord) {
   const auto third = value_or_abort(Engine::create(options));
   EXPECT_EQ(read_flight_record(record->data()).member_state, MemberState::kMember);
   for (int call = 0; call < 3; ++call) ASSERT_EQ(barrier(*third), Status());
-  EXPECT_EQ(calls(), 3u);
+  EXPECT_EQ(recorded_calls(), 3u);
 }
 
 // If a forked child allocates or frees memory, the parent's memory must not change.
@@ -293,10 +293,10 @@ TEST(ProcessContext, AForkedChildGetsMemoryOfItsOwn) {
     const auto child_engine = value_or_abort(Engine::create(options_with(context, 0, 1)));
     Tensor new_tensor(*child_engine);
     new_tensor.fill(4);
-    const bool is_apart = !tensor.is_shared_in(*child_engine) &&
-                          new_tensor.is_shared_in(*child_engine) &&
-                          child_engine->shutdown("enough").ok() && tensor.all_equal(3);
-    ::_exit(is_apart ? 42 : 1);
+    const bool has_own_memory = !tensor.is_shared_in(*child_engine) &&
+                                new_tensor.is_shared_in(*child_engine) &&
+                                child_engine->shutdown("enough").ok() && tensor.all_equal(3);
+    ::_exit(has_own_memory ? 42 : 1);
   }
   int status = 0;
   ASSERT_EQ(::waitpid(child, &status, 0), child);

@@ -50,7 +50,8 @@ inline std::unique_ptr<Engine> join_job(int rank, int size, const RankGroups& gr
   ::_exit(1);
 }
 
-// Runs child(rank, engine) for every rank in its own process. Returns the wait statuses by rank.
+// Runs run_child(rank, engine) for every rank in a process of its own. Returns the wait statuses by
+// rank.
 inline std::vector<int> run_processes(int size, const std::function<int(int, Engine&)>& run_child,
                                       const RankGroups& groups = {}) {
   auto server = StoreServer::create("the launcher");
@@ -73,14 +74,14 @@ inline std::vector<int> run_processes(int size, const std::function<int(int, Eng
   }
   client_sockets.clear();
   std::vector<int> statuses(children.size());
-  for (std::size_t running = children.size(); running > 0;) {
+  for (std::size_t running_children = children.size(); running_children > 0;) {
     pollfd polled{(*server)->ready_descriptor(), POLLIN, 0};
     ::poll(&polled, 1, 20);
     EXPECT_THAT((*server)->serve_ready(), ::testing::IsEmpty());
     for (std::size_t i = 0; i < children.size(); ++i)
       if (children[i] != 0 && ::waitpid(children[i], &statuses[i], WNOHANG) == children[i]) {
         children[i] = 0;
-        --running;
+        --running_children;
       }
   }
   return statuses;

@@ -36,7 +36,7 @@ bool ProgressLock::end_nap(bool has_work) {
 }
 
 bool ProgressLock::holder_must_release(bool has_work) const {
-  if (claimed_or_stopping()) return true;
+  if (is_claimed_or_stopping()) return true;
   return held_in_background_ && (waiters_ > 0 || calls_ != calls_at_last_read_ || !has_work);
 }
 

@@ -1,7 +1,7 @@
 // ProgressLock: decides which thread makes progress for all groups of an engine, and which sleeping
 // threads to wake. One thread at a time holds the lock. Claims (to change the groups or to end the
 // engine) come first, then callers of wait() and submit(). The thread "progress" gets the lock only
-// if there is no caller, because it costs more than a call to wake this thread.
+// if there is no caller, because waking this thread costs more than a call.
 //
 // ProgressLock is a plain state machine. The engine guards it with the lock of the submissions,
 // owns the threads and their wait queues, and wakes the threads that ProgressLock names. So
@@ -24,7 +24,7 @@ class ProgressLock {
   };
 
   // Whether a caller may take the lock.
-  bool is_free() const { return !held_ && !claimed_or_stopping(); }
+  bool is_free() const { return !held_ && !is_claimed_or_stopping(); }
   bool is_stopping() const { return stopping_; }
   int waiters() const { return waiters_; }
 
@@ -47,7 +47,7 @@ class ProgressLock {
   [[nodiscard]] Wake release_as_waiter() {
     CHECK(held_ && waiters_ > 0, "only a waiter that holds the lock gives way");
     held_ = false;
-    return claimed_or_stopping() ? Wake::kCallers : Wake::kNoThread;
+    return is_claimed_or_stopping() ? Wake::kCallers : Wake::kNoThread;
   }
   // Releases the lock of any other holder. `has_work`: calls are in flight, or messages are unsent.
   [[nodiscard]] Wake release(bool has_work) {
@@ -63,25 +63,25 @@ class ProgressLock {
     return next_wake(has_work);
   }
   // Call it when the holder has finished calls. `holder_waits`: whether the holder is a waiter.
-  [[nodiscard]] Wake calls_finished(bool holder_waits) const {
+  [[nodiscard]] Wake wake_after_finished_calls(bool holder_waits) const {
     return waiters_ > (holder_waits ? 1 : 0) ? Wake::kCallers : Wake::kNoThread;
   }
 
   // Call it if work has arrived without a call: another process wants to connect.
-  [[nodiscard]] Wake work_arrived() const { return next_wake(true); }
+  [[nodiscard]] Wake wake_for_new_work() const { return next_wake(true); }
 
   // Begins a claim. If it returns true, a thread holds the lock; then ring the rank's bell, so that
   // this thread wakes up and releases the lock.
   bool begin_claim();
   bool can_be_claimed() const { return !held_; }
-  // Takes the lock for a claim, if can_be_claimed(). release() ends it.
+  // Takes the lock for a claim, if can_be_claimed(). release() ends the claim.
   void take_claimed();
 
   // From now on, no caller can take the lock. The first call returns true; then the engine must
   // wake all threads, and claim the lock for its shutdown. Later calls return false.
   bool stop();
 
-  // The thread "progress" waits until this or is_stopping() returns true.
+  // The thread "progress" waits until this function or is_stopping() returns true.
   bool may_be_taken_in_background(bool has_work) const {
     return is_free() && waiters_ == 0 && has_work;
   }
@@ -96,7 +96,7 @@ class ProgressLock {
   bool end_nap(bool has_work);
 
   // Whether a thread claims the lock, or the engine ends.
-  bool claimed_or_stopping() const { return stopping_ || claims_ > 0; }
+  bool is_claimed_or_stopping() const { return stopping_ || claims_ > 0; }
   // Whether the holder must release the lock. The holder must call this before it sleeps.
   bool holder_must_release(bool has_work) const;
 
@@ -105,7 +105,7 @@ class ProgressLock {
  private:
   Wake next_wake(bool has_work) const {
     if (held_) return Wake::kNoThread;
-    if (waiters_ > 0 || claimed_or_stopping()) return Wake::kCallers;
+    if (waiters_ > 0 || is_claimed_or_stopping()) return Wake::kCallers;
     return has_work && !napping_ ? Wake::kProgress : Wake::kNoThread;
   }
 

@@ -16,11 +16,11 @@ TEST(ProgressLock, ACallerTakesItAndTheLastWaiterWakesTheProgressThread) {
   EXPECT_TRUE(lock.try_take());
   lock.arrive(true);
   EXPECT_FALSE(lock.try_take());
-  EXPECT_EQ(lock.calls_finished(true), Wake::kCallers);
+  EXPECT_EQ(lock.wake_after_finished_calls(true), Wake::kCallers);
   EXPECT_EQ(lock.release_as_waiter(), Wake::kNoThread);
   EXPECT_EQ(lock.end_wait(kWork), Wake::kCallers);
   EXPECT_TRUE(lock.try_take());
-  EXPECT_EQ(lock.calls_finished(true), Wake::kNoThread);
+  EXPECT_EQ(lock.wake_after_finished_calls(true), Wake::kNoThread);
   EXPECT_EQ(lock.release_as_waiter(), Wake::kNoThread);
   EXPECT_EQ(lock.end_wait(kWork), Wake::kProgress);
 }
@@ -81,11 +81,11 @@ TEST(ProgressLock, TheProgressThreadReleasesItForAWaiter) {
 
 TEST(ProgressLock, WorkWithoutACallerWakesAThread) {
   ProgressLock lock;
-  EXPECT_EQ(lock.work_arrived(), Wake::kProgress);
+  EXPECT_EQ(lock.wake_for_new_work(), Wake::kProgress);
   lock.arrive(true);
-  EXPECT_EQ(lock.work_arrived(), Wake::kCallers);
+  EXPECT_EQ(lock.wake_for_new_work(), Wake::kCallers);
   ASSERT_TRUE(lock.try_take());
-  EXPECT_EQ(lock.work_arrived(), Wake::kNoThread) << "the holder's bell rings";
+  EXPECT_EQ(lock.wake_for_new_work(), Wake::kNoThread) << "the holder's bell rings";
   EXPECT_EQ(lock.release_as_waiter(), Wake::kNoThread);
   EXPECT_EQ(lock.end_wait(kWork), Wake::kProgress);
 }
@@ -102,7 +102,7 @@ TEST(ProgressLock, AfterStopOnlyAClaimTakesIt) {
   EXPECT_FALSE(lock.may_be_taken_in_background(kWork));
   EXPECT_FALSE(lock.begin_claim());
   lock.take_claimed();
-  EXPECT_EQ(lock.calls_finished(false), Wake::kCallers);
+  EXPECT_EQ(lock.wake_after_finished_calls(false), Wake::kCallers);
   EXPECT_EQ(lock.release(kNoWork), Wake::kCallers);
   EXPECT_EQ(lock.end_wait(kNoWork), Wake::kCallers);
 }

@@ -11,8 +11,8 @@
 namespace farandole {
 namespace {
 
-// How long the thread "progress" naps while waiting callers make progress themselves. It would cost
-// more than the calls to wake this thread for each call.
+// How long the thread "progress" naps while waiting callers make progress themselves. To wake this
+// thread for each call would cost more than the calls themselves.
 constexpr std::chrono::microseconds kNapDuration(50);
 
 }  // namespace
@@ -37,12 +37,12 @@ ProgressThreads::~ProgressThreads() { stop(); }
 Status ProgressThreads::start() {
   memberships_.watch_traffic([this] {
     state_.has_traffic = true;
-    auto to_wake = ProgressLock::Wake::kNoThread;
+    auto threads_to_wake = ProgressLock::Wake::kNoThread;
     {
       auto state = state_.guarded.lock();
-      to_wake = state->progress_lock.work_arrived();
+      threads_to_wake = state->progress_lock.wake_for_new_work();
     }
-    state_.wake(to_wake);
+    state_.wake(threads_to_wake);
   });
   try {
     thread_ = std::thread(&ProgressThreads::run, this);
@@ -58,22 +58,22 @@ Status ProgressThreads::start() {
 Status ProgressThreads::submit(std::span<const Submission> batch, std::span<Handle> handles,
                                std::chrono::milliseconds wait_limit) {
   const TimePoint now = clock_.now();
-  const bool waits = wait_limit.count() > 0;
+  const bool must_wait = wait_limit.count() > 0;
   bool has_progress_lock = false;
   {
     auto state = state_.guarded.lock();
     if (state->progress_lock.is_stopping())
       return Status::fix_call("the engine is shut down; call init() before this operation");
     FARANDOLE_TRY(state->submissions.add(batch, handles, now));
-    for (const Record* const record : state->submissions.newest(batch.size()))
+    for (const Record* const record : state->submissions.newest_records(batch.size()))
       recorder_.record_submitted(record->handle, record->submission,
                                  record->interned->interned.name_digest, now);
-    arrive(*state, waits ? handles.front() : 0, now);
+    count_caller(*state, must_wait ? handles.front() : 0, now);
     has_progress_lock = state->progress_lock.try_take();
     if (!has_progress_lock || !loop_.take_arrived(state->submissions)) state_.has_arrivals = true;
   }
   if (!has_progress_lock) doorbells_.ring_self();
-  if (waits) {
+  if (must_wait) {
     wait_for({handles.front(), handles.size()}, now + std::min(wait_limit, kWaitMax),
              has_progress_lock);
   } else if (has_progress_lock) {
@@ -88,7 +88,7 @@ bool ProgressThreads::wait(Handle handle, std::chrono::milliseconds limit) {
   {
     auto state = state_.guarded.lock();
     if (state->submissions.poll(handle)) return true;
-    arrive(*state, handle, now);
+    count_caller(*state, handle, now);
     if (state->progress_lock.is_held_in_background()) doorbells_.ring_self();
   }
   const bool done = wait_for({handle, 1}, now + std::min(limit, kWaitMax), false);
@@ -96,12 +96,12 @@ bool ProgressThreads::wait(Handle handle, std::chrono::milliseconds limit) {
   return done;
 }
 
-// Counts a caller. `waits_for` is the handle for which it waits, or 0. Records in the flight record
-// that the program waits.
-void ProgressThreads::arrive(Contents& state, Handle waits_for, TimePoint now) {
-  state.progress_lock.arrive(waits_for != 0);
-  if (waits_for != 0 && state.progress_lock.waiters() == 1)
-    recorder_.record_blocked(waits_for, now);
+// Counts a caller. `awaited_handle` is the handle for which the caller waits, or 0. The flight
+// record then says that the program waits.
+void ProgressThreads::count_caller(Contents& state, Handle awaited_handle, TimePoint now) {
+  state.progress_lock.arrive(awaited_handle != 0);
+  if (awaited_handle != 0 && state.progress_lock.waiters() == 1)
+    recorder_.record_blocked(awaited_handle, now);
 }
 
 // Waits for calls, after arrive(). If the caller has the progress lock, it has just submitted these
@@ -109,25 +109,25 @@ void ProgressThreads::arrive(Contents& state, Handle waits_for, TimePoint now) {
 bool ProgressThreads::wait_for(const HandleRange& wanted, TimePoint deadline,
                                bool has_progress_lock) {
   std::size_t unfinished = wanted.count;
-  auto to_wake = ProgressLock::Wake::kNoThread;
+  auto threads_to_wake = ProgressLock::Wake::kNoThread;
   for (;;) {
     if (has_progress_lock) unfinished = loop_.drive(wanted, unfinished, deadline);
     auto state = state_.guarded.lock();
     if (has_progress_lock) state_.wake(state->progress_lock.release_as_waiter());
     const bool condition_met =
         unfinished == 0 || state.wait_until(deadline, [&](Contents& contents) {
-          unfinished = contents.submissions.unfinished(wanted);
+          unfinished = contents.submissions.count_unfinished(wanted);
           return unfinished == 0 || contents.progress_lock.is_free();
         });
     const TimePoint now = unfinished == 0 ? state->published_at : clock_.now();
     if (unfinished == 0 || !condition_met || now >= deadline) {
-      to_wake = state->progress_lock.end_wait(state_.has_work(*state));
+      threads_to_wake = state->progress_lock.end_wait(state_.has_work(*state));
       if (state->progress_lock.waiters() == 0) recorder_.record_unblocked(now);
       break;
     }
     has_progress_lock = state->progress_lock.try_take();
   }
-  state_.wake(to_wake);
+  state_.wake(threads_to_wake);
   return unfinished == 0;
 }
 
@@ -179,7 +179,7 @@ void ProgressThreads::stop(std::optional<std::string_view> reason) {
   doorbells_.ring_self();
   if (thread_.joinable()) thread_.join();
   take_progress_lock();
-  loop_.end(reason);
+  loop_.run_last_round(reason);
   release_progress_lock();
 }
 
@@ -189,16 +189,16 @@ void ProgressThreads::take_progress_lock() {
   state_.must_release = true;
   state.wait([](Contents& contents) { return contents.progress_lock.can_be_claimed(); });
   state->progress_lock.take_claimed();
-  state_.must_release = state->progress_lock.claimed_or_stopping();
+  state_.must_release = state->progress_lock.is_claimed_or_stopping();
 }
 
 void ProgressThreads::release_progress_lock() {
-  auto to_wake = ProgressLock::Wake::kNoThread;
+  auto threads_to_wake = ProgressLock::Wake::kNoThread;
   {
     auto state = state_.guarded.lock();
-    to_wake = state->progress_lock.release(state_.has_work(*state));
+    threads_to_wake = state->progress_lock.release(state_.has_work(*state));
   }
-  state_.wake(to_wake);
+  state_.wake(threads_to_wake);
 }
 
 void ProgressThreads::run() {

@@ -29,7 +29,7 @@ class ProgressThreads {
   // Starts the thread "progress". Errors: kStop.
   Status start();
 
-  // As in farandole/engine.h; any thread. The batch must not be empty, and its submissions must
+  // As in farandole/engine.h, for any thread. The batch must not be empty, and its submissions must
   // have passed check_submission(). `handles` must have one element for each submission.
   Status submit(std::span<const Submission> batch, std::span<Handle> handles,
                 std::chrono::milliseconds wait_limit);
@@ -63,7 +63,7 @@ class ProgressThreads {
  private:
   using Contents = SharedState::Contents;
 
-  void arrive(Contents& state, Handle waits_for, TimePoint now);
+  void count_caller(Contents& state, Handle awaited_handle, TimePoint now);
   bool wait_for(const HandleRange& wanted, TimePoint deadline, bool has_progress_lock);
   void take_progress_lock();
   void release_progress_lock();

@@ -104,7 +104,7 @@ struct Call {
   Submission submission;
   Buffer input_buffer;
   Buffer output_buffer;
-  bool rejected = false;
+  bool must_be_rejected = false;
   Handle handle = 0;
 
   const Buffer& expected() const { return plan->prepared.expected[member]; }
@@ -145,7 +145,7 @@ Call make_call(const PlannedCall& plan, int rank) {
   call.member = static_cast<std::size_t>(std::ranges::find(plan.ranks, rank) - plan.ranks.begin());
   call.input_buffer = plan.prepared.inputs[call.member];
   call.output_buffer.resize(call.expected().size() + 1);
-  call.rejected = plan.deviation != Deviation::kNone && plan.ranks.size() > 1;
+  call.must_be_rejected = plan.deviation != Deviation::kNone && plan.ranks.size() > 1;
   Submission& submission = call.submission;
   submission.operation = arguments.operation;
   submission.name = plan.name;
@@ -159,28 +159,29 @@ Call make_call(const PlannedCall& plan, int rank) {
   if (!arguments.splits.empty()) submission.splits = arguments.splits[call.member];
   submission.input = call.input_buffer.data();
   submission.output = call.output_buffer.data();
-  if (call.rejected && rank == plan.ranks.back()) apply_deviation(submission, plan.deviation);
+  if (call.must_be_rejected && rank == plan.ranks.back())
+    apply_deviation(submission, plan.deviation);
   return call;
 }
 
 // Submits all calls of a round in this rank's own order, some of them in batches.
 void submit_all(Engine& engine, std::vector<Call>& calls, Random& own_random) {
   std::ranges::shuffle(calls, own_random);
-  for (std::size_t next = 0; next < calls.size();) {
-    const auto remaining = static_cast<int>(calls.size() - next);
-    const int count = std::min(remaining, random_between(own_random, 1, 4));
+  for (std::size_t next_call = 0; next_call < calls.size();) {
+    const auto remaining_calls = static_cast<int>(calls.size() - next_call);
+    const int count = std::min(remaining_calls, random_between(own_random, 1, 4));
     std::vector<Submission> batch;
     for (int i = 0; i < count; ++i)
-      batch.push_back(calls[next + static_cast<std::size_t>(i)].submission);
+      batch.push_back(calls[next_call + static_cast<std::size_t>(i)].submission);
     const auto handles = engine.submit_batch(batch);
     ASSERT_TRUE(handles.ok()) << handles.status().message();
-    for (const Handle handle : *handles) calls[next++].handle = handle;
+    for (const Handle handle : *handles) calls[next_call++].handle = handle;
   }
 }
 
 void check_outcome(Engine& engine, const Call& call) {
   const Outcome outcome = finish(engine, call.handle);
-  if (call.rejected) {
+  if (call.must_be_rejected) {
     ASSERT_EQ(outcome.status.code(), StatusCode::kFixCall) << call.plan->name;
     ASSERT_THAT(outcome.status.message(), HasSubstr("`" + call.plan->name + "`"));
     ASSERT_TRUE(
@@ -188,8 +189,9 @@ void check_outcome(Engine& engine, const Call& call) {
     return;
   }
   ASSERT_EQ(outcome.status, Status()) << call.plan->name;
-  const bool received = call.plan->row().output_rule == OutputRule::kEngineMemory;
-  const std::byte* memory = received ? outcome.received.get() : call.output_buffer.data();
+  const bool is_in_engine_memory = call.plan->row().output_rule == OutputRule::kEngineMemory;
+  const std::byte* memory =
+      is_in_engine_memory ? outcome.received.get() : call.output_buffer.data();
   ASSERT_TRUE(same_bytes({memory, memory + call.expected().size()}, call.expected()))
       << "`" << call.plan->name << "`: " << call.plan->prepared.call.text();
 }
@@ -235,9 +237,9 @@ void run_out_of_data(Engine& engine, const std::vector<int>& steps) {
   for (int step = 0; step < steps[static_cast<std::size_t>(rank)]; ++step) {
     std::vector<float> values(1000, 1.0F);
     ASSERT_EQ(allreduce(engine, values), Status());
-    const auto remaining =
+    const auto present_ranks =
         std::ranges::count_if(steps, [&](int rank_steps) { return rank_steps > step; });
-    ASSERT_EQ(values.back(), static_cast<float>(remaining));
+    ASSERT_EQ(values.back(), static_cast<float>(present_ranks));
     std::vector<bool> is_present;
     for (const int rank_steps : steps) is_present.push_back(rank_steps > step);
     // no data, an inline payload, two windows
@@ -274,13 +276,13 @@ void run_program(unsigned seed, int hosts_max) {
   const int size = random_between(random, 1, 6);
   std::vector<std::vector<int>> groups;
   if (size > 2) groups = {{0, 1}, {1, size - 1}};
-  auto with_world = groups;
-  with_world.emplace(with_world.begin(), static_cast<std::size_t>(size));
-  std::iota(with_world[kWorld].begin(), with_world[kWorld].end(), 0);
+  auto groups_with_world = groups;
+  groups_with_world.emplace(groups_with_world.begin(), static_cast<std::size_t>(size));
+  std::iota(groups_with_world[kWorld].begin(), groups_with_world[kWorld].end(), 0);
   HostOfRank hosts;
   for (int rank = 0; rank < size; ++rank) hosts.push_back(random_between(random, 0, hosts_max - 1));
   std::vector<Round> rounds;
-  while (rounds.size() < kRounds) rounds.push_back(random_round(random, with_world, hosts));
+  while (rounds.size() < kRounds) rounds.push_back(random_round(random, groups_with_world, hosts));
   run_job(hosts, groups, [&](Engine& engine) {
     Random own_random(seed * 1000 + static_cast<unsigned>(engine.topology().rank));
     for (const Round& round : rounds) {

@@ -51,15 +51,15 @@ template <class T>
 double to_number(T value) {
   return static_cast<double>(value);
 }
-inline void store_number(double number, Float16& to) {
-  to = to_float16(static_cast<float>(number));
+inline void store_number(double number, Float16& target) {
+  target = to_float16(static_cast<float>(number));
 }
-inline void store_number(double number, BFloat16& to) {
-  to = to_bfloat16(static_cast<float>(number));
+inline void store_number(double number, BFloat16& target) {
+  target = to_bfloat16(static_cast<float>(number));
 }
 template <class T>
-void store_number(double number, T& to) {
-  to = static_cast<T>(number);
+void store_number(double number, T& target) {
+  target = static_cast<T>(number);
 }
 
 inline std::vector<std::byte> encode_values(DType dtype, const Values& values) {
@@ -89,16 +89,16 @@ inline bool is_integer(DType dtype) {
   return code == DLPackCode::kInt || code == DLPackCode::kUInt;
 }
 
-// Returns small values: the product of eight of them fits into float16 and int8. For bool, 0 and 1.
+// Returns small values: a product over eight ranks fits into float16 and int8. For bool, 0 and 1.
 inline Values small_numbers(DType dtype, std::int64_t count, int rank, int seed) {
   Values values(static_cast<std::size_t>(count));
   const bool is_signed = dtype != DType::kBool && row_of(dtype).dlpack_code != DLPackCode::kUInt;
   for (std::size_t i = 0; i < values.size(); ++i) {
-    const auto mixed_bits =
+    const auto mixed_number =
         static_cast<int>((i * 7 + static_cast<std::size_t>(rank * 5 + seed * 3)) % 11);
-    values[i] = mixed_bits % 2;
-    if (dtype != DType::kBool && mixed_bits == 10 && rank < 3) values[i] = 3;
-    if (is_signed && mixed_bits == 9) values[i] = -1;
+    values[i] = mixed_number % 2;
+    if (dtype != DType::kBool && mixed_number == 10 && rank < 3) values[i] = 3;
+    if (is_signed && mixed_number == 9) values[i] = -1;
   }
   return values;
 }

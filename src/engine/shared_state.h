@@ -23,7 +23,7 @@ struct SharedState {
   };
 
   bool has_work(const Contents& contents) const {
-    return contents.submissions.in_flight() > 0 || has_unsent || has_traffic;
+    return contents.submissions.calls_in_flight() > 0 || has_unsent || has_traffic;
   }
   void wake(ProgressLock::Wake target) {
     if (target == ProgressLock::Wake::kCallers) guarded.notify_all();

@@ -42,17 +42,18 @@ namespace {
 // Which call of a function fails, and with which error. All threads of a process share one
 // Injection.
 struct Injection {
-  std::atomic<const char*> kind = nullptr;  // the function; null: no call fails
-  std::atomic<int> calls_left = 0;          // number of calls until one fails, which counts, too
+  std::atomic<const char*> function_name = nullptr;  // the function; null: no call fails
+  std::atomic<int> calls_left = 0;                   // calls up to and including the one that fails
   std::atomic<int> error = 0;
   std::atomic<bool> has_fired = false;
 };
 Injection injection;
 
 // Counts a call of this function. Returns true if this call must fail, with errno set.
-bool inject_failure(const char* kind) {
-  const char* const failing_function = injection.kind.load();
-  if (failing_function == nullptr || std::string_view(failing_function) != kind) return false;
+bool inject_failure(const char* function_name) {
+  const char* const failing_function = injection.function_name.load();
+  if (failing_function == nullptr || std::string_view(failing_function) != function_name)
+    return false;
   if (injection.calls_left.fetch_sub(1) != 1) return false;
   injection.has_fired = true;
   errno = injection.error;
@@ -141,7 +142,7 @@ enum Ending : int { kSuccess = 40, kError, kWrongResult, kHangs };
 struct RankReport {
   std::array<char, 2048> text{};
   std::atomic<bool> has_fired = false;
-  std::atomic<bool> formed = false;
+  std::atomic<bool> has_joined = false;
 };
 
 void record_status(RankReport& report, const Status& status) {
@@ -207,34 +208,35 @@ Ending run_rank(int rank, int descriptor, RankReport& report) {
   options.rendezvous_descriptor = descriptor;
   options.start_timeout = kTestTimeout;
   auto engine = Engine::create(options);
-  const auto fails = [&](const Status& status) {
+  const auto has_failed = [&](const Status& status) {
     record_status(report, status);
     return !status.ok();
   };
-  if (fails(engine.status())) return kError;
-  report.formed = true;
+  if (has_failed(engine.status())) return kError;
+  report.has_joined = true;
   std::vector<float> values(100'000, 1.0F);
-  Outcome reduced;
-  if (!run_call(**engine, call_of(Operation::kAllreduce, values), reduced)) return kHangs;
-  if (fails(reduced.status)) return kError;
+  Outcome allreduce_outcome;
+  if (!run_call(**engine, call_of(Operation::kAllreduce, values), allreduce_outcome)) return kHangs;
+  if (has_failed(allreduce_outcome.status)) return kError;
   if (std::accumulate(values.begin(), values.end(), 0.0) != 200'000.0) return kWrongResult;
-  Outcome gathered;
-  if (!run_call(**engine, call_of(Operation::kAllgather, values), gathered)) return kHangs;
-  if (fails(gathered.status)) return kError;
-  if (gathered.received_rows != std::vector<std::int64_t>{100'000, 100'000}) return kWrongResult;
-  if (fails(reduce_together(**engine))) return kError;
+  Outcome allgather_outcome;
+  if (!run_call(**engine, call_of(Operation::kAllgather, values), allgather_outcome)) return kHangs;
+  if (has_failed(allgather_outcome.status)) return kError;
+  if (allgather_outcome.received_rows != std::vector<std::int64_t>{100'000, 100'000})
+    return kWrongResult;
+  if (has_failed(reduce_together(**engine))) return kError;
   const auto group = (*engine)->add_group({1});
-  if (fails(group.status())) return kError;
-  if (fails((*engine)->remove_group(*group))) return kError;
+  if (has_failed(group.status())) return kError;
+  if (has_failed((*engine)->remove_group(*group))) return kError;
   Outcome barrier_outcome;
   if (!run_call(**engine, Submission{}, barrier_outcome)) return kHangs;
-  if (fails(barrier_outcome.status)) return kError;
+  if (has_failed(barrier_outcome.status)) return kError;
   (void)(*engine)->shutdown("done");
   return kSuccess;
 }
 
 struct Failure {
-  const char* kind;
+  const char* function_name;
   int failing_call;
   int error;
 };
@@ -258,7 +260,7 @@ std::array<int, 2> run_with_failure(const Failure& failure, int failing_rank, Jo
       ::dup2(job.error_file, STDERR_FILENO);
       injection.error = failure.error;
       injection.calls_left = failure.failing_call;
-      injection.kind = failure.kind;
+      injection.function_name = failure.function_name;
     }
     Ending ending = kError;
     try {
@@ -266,27 +268,27 @@ std::array<int, 2> run_with_failure(const Failure& failure, int failing_rank, Jo
     } catch (const std::bad_alloc&) {
       record_status(job.reports[index], Status::stop("std::bad_alloc"));
     }
-    injection.kind = nullptr;
+    injection.function_name = nullptr;
     job.reports[index].has_fired = injection.has_fired.load();
     ::_exit(ending);
   }
   client_sockets.clear();
   std::array<int, 2> statuses{};
   TimePoint deadline = TimePoint::max();
-  for (int running = 2; running > 0;) {
+  for (int running_children = 2; running_children > 0;) {
     pollfd polled{(*server)->ready_descriptor(), POLLIN, 0};
     ::poll(&polled, 1, 5);
     (void)(*server)->serve_ready();
     for (std::size_t rank = 0; rank < 2; ++rank) {
       if (children[rank] == 0 || ::waitpid(children[rank], &statuses[rank], WNOHANG) == 0) continue;
       children[rank] = 0;
-      --running;
+      --running_children;
       if (!WIFEXITED(statuses[rank]) || WEXITSTATUS(statuses[rank]) != kSuccess)
         deadline = std::chrono::steady_clock::now() + milliseconds(100);
     }
     if (std::chrono::steady_clock::now() < deadline) continue;
     for (std::size_t rank = 0; rank < 2; ++rank)
-      if (children[rank] != 0 && !job.reports[rank].formed) ::kill(children[rank], SIGTERM);
+      if (children[rank] != 0 && !job.reports[rank].has_joined) ::kill(children[rank], SIGTERM);
     deadline = TimePoint::max();
   }
   return statuses;
@@ -302,7 +304,7 @@ class ShortageTest : public ::testing::Test {
   // Repeats the job. In each run, the n-th call of the function fails. n begins with a random
   // number up to `step` and grows by `step`, until a rank makes fewer than n calls. The number of
   // calls may vary from run to run.
-  void fail_each_call(const char* kind, int error, int step = 1) {
+  void fail_each_call(const char* function_name, int error, int step = 1) {
     const int failures_before = failures_;
     for (int failing_rank = 0; failing_rank < 2; ++failing_rank) {
       for (int failing_call =
@@ -311,20 +313,22 @@ class ShortageTest : public ::testing::Test {
         new (&job_) Job;
         const Descriptor error_file(::memfd_create("errors", MFD_CLOEXEC));
         job_.error_file = error_file.get();
-        const auto statuses = run_with_failure({kind, failing_call, error}, failing_rank, job_);
+        const auto statuses =
+            run_with_failure({function_name, failing_call, error}, failing_rank, job_);
         const auto failing_index = static_cast<std::size_t>(failing_rank);
-        const bool reached =
+        const bool failure_was_reached =
             job_.reports[failing_index].has_fired || !WIFEXITED(statuses[failing_index]);
-        SCOPED_TRACE(format_text(
-            "{} number {} of rank {}; it says: {}; the other: {}", kind, failing_call, failing_rank,
-            job_.reports[failing_index].text.data(), job_.reports[1 - failing_index].text.data()));
+        SCOPED_TRACE(format_text("{} number {} of rank {}; it says: {}; the other: {}",
+                                 function_name, failing_call, failing_rank,
+                                 job_.reports[failing_index].text.data(),
+                                 job_.reports[1 - failing_index].text.data()));
         check_endings(statuses, failing_index);
         if (HasFailure()) return;
-        if (!reached) break;
+        if (!failure_was_reached) break;
         ++failures_;
       }
     }
-    EXPECT_GT(failures_, failures_before) << "no rank ever called " << kind;
+    EXPECT_GT(failures_, failures_before) << "no rank ever called " << function_name;
   }
 
   void check_endings(const std::array<int, 2>& statuses, std::size_t failing_rank) {
@@ -346,14 +350,14 @@ class ShortageTest : public ::testing::Test {
     }
     if (WIFSIGNALED(other_status)) {
       EXPECT_EQ(WTERMSIG(other_status), SIGTERM);
-      EXPECT_FALSE(job_.reports[1 - failing_rank].formed);
+      EXPECT_FALSE(job_.reports[1 - failing_rank].has_joined);
       ++endings_["other ended by the launcher"];
     } else {
       ASSERT_THAT(WEXITSTATUS(other_status), ::testing::AnyOf(kSuccess, kError));
     }
   }
 
-  void print() const {
+  void print_endings() const {
     std::printf("%d failures:", failures_);
     for (const auto& [ending, count] : endings_) std::printf(" %d %s;", count, ending.c_str());
     std::printf("\n");
@@ -366,7 +370,7 @@ class ShortageTest : public ::testing::Test {
 
 TEST_F(ShortageTest, AFailedAllocationEndsTheJobCleanly) {
   fail_each_call("new", ENOMEM, 5);  // a rank makes about 800 allocations
-  print();
+  print_endings();
   EXPECT_GT(endings_["error"], 20);
   EXPECT_GT(endings_["abort"], 3);
 }
@@ -377,17 +381,19 @@ TEST_F(ShortageTest, AFailedSystemCallEndsTheJobCleanly) {
   fail_each_call("mmap", ENOMEM);
   fail_each_call("eventfd", EMFILE);
   fail_each_call("fcntl", EMFILE);
-  print();
+  print_endings();
   EXPECT_EQ(endings_["abort"], 0);
   EXPECT_GT(endings_["error"], 20);
 }
 
 TEST_F(ShortageTest, InterruptionsChangeNothing) {
-  for (const char* const kind : {"sendmsg", "recvmsg", "poll", "write", "epoll_wait", "ftruncate"})
-    fail_each_call(kind, EINTR);
-  for (const char* const kind : {"sendmsg", "recvmsg"}) fail_each_call(kind, EAGAIN);
+  for (const char* const function_name :
+       {"sendmsg", "recvmsg", "poll", "write", "epoll_wait", "ftruncate"})
+    fail_each_call(function_name, EINTR);
+  for (const char* const function_name : {"sendmsg", "recvmsg"})
+    fail_each_call(function_name, EAGAIN);
   fail_each_call("sendmsg", ENOBUFS);
-  print();
+  print_endings();
   EXPECT_GT(failures_, 50);
   EXPECT_EQ(endings_["error"] + endings_["abort"], 0);
 }

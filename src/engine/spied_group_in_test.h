@@ -46,7 +46,7 @@ class GroupSpy final : public LocalStore {
     return sum;
   }
   // How many steps the first member has entered. Call it only while no step runs.
-  std::uint32_t steps() const {
+  std::uint32_t step_count() const {
     const auto* const lines =
         reinterpret_cast<const FlagBoard::Line*>(GroupMemory(segment_->data(), members_).board());
     std::uint32_t last_entry = 0;

@@ -82,13 +82,13 @@ TEST_P(InAnyOrder, ALearnedLoopSendsNoMessages) {
     for (int series = 0; series < 100 && !series_was_silent; ++series) {
       all_ranks.arrive_and_wait();
       const std::uint64_t bytes_before = spy.message_bytes();
-      const std::uint32_t steps_before = spy.steps();
+      const std::uint32_t steps_before = spy.step_count();
       all_ranks.arrive_and_wait();
       for (int iteration = 0; iteration < kIterations; ++iteration)
         iterate(engine, kTensors, random);
       all_ranks.arrive_and_wait();
       series_was_silent = spy.message_bytes() == bytes_before;
-      steps = spy.steps() - steps_before;
+      steps = spy.step_count() - steps_before;
     }
     EXPECT_TRUE(series_was_silent);
     EXPECT_GT(spy.message_bytes(), 0U);
@@ -103,14 +103,14 @@ TEST(Replan, ARolledBackStepLeavesItsOutputsUntouched) {
   std::barrier<> all_ranks(kSize);
   run_spied_job(kSize, 1 << 20, [&](Engine& engine, const GroupSpy&) {
     const int rank = engine.topology().rank;
-    for (const bool batches : {true, false}) {
+    for (const bool in_batches : {true, false}) {
       std::vector<std::vector<float>> values(4, std::vector<float>(30'000, 1.0F));
       const auto submit = [&](int half) {
         std::vector<Submission> calls;
         for (const int t : {2 * half, 2 * half + 1})
           calls.push_back(
               allreduce_of(values[static_cast<std::size_t>(t)], "t" + std::to_string(t)));
-        if (batches) return engine.submit_batch(calls).value();
+        if (in_batches) return engine.submit_batch(calls).value();
         return std::vector{engine.submit(calls[0]).value(), engine.submit(calls[1]).value()};
       };
       auto handles = submit(rank);
@@ -120,8 +120,8 @@ TEST(Replan, ARolledBackStepLeavesItsOutputsUntouched) {
       expect_no_completion();
       for (const auto& tensor : values)
         EXPECT_EQ(std::ranges::count(tensor, 1.0F), std::ssize(tensor));
-      expect_no_completion();  // takes the progress lock, so later writes come after these
-                               // reads
+      // wait() takes the progress lock, so the engine's later writes come after the reads above.
+      expect_no_completion();
       all_ranks.arrive_and_wait();
       for (const Handle handle : submit(1 - rank)) handles.push_back(handle);
       for (const Handle handle : handles) {

@@ -34,9 +34,9 @@ Status Watch::start() {
     return Status::stop(format_text("cannot make an {} ({}); raise `ulimit -n`",
                                     stop_event_.valid() ? "epoll" : "eventfd",
                                     std::strerror(errno)));
-  FARANDOLE_TRY(add(stop_event_.get(), kStopEvent));
+  FARANDOLE_TRY(watch_descriptor(stop_event_.get(), kStopEvent));
   for (const Process& process : processes_)
-    FARANDOLE_TRY(add(process.descriptor, static_cast<std::uint32_t>(process.rank)));
+    FARANDOLE_TRY(watch_descriptor(process.descriptor, static_cast<std::uint32_t>(process.rank)));
   try {
     thread_ = std::thread(&Watch::run, this);
   } catch (const std::system_error& error) {
@@ -48,7 +48,7 @@ Status Watch::start() {
   return {};
 }
 
-Status Watch::add(int descriptor, std::uint32_t data) {
+Status Watch::watch_descriptor(int descriptor, std::uint32_t data) {
   epoll_event event{};
   event.events = EPOLLIN;
   event.data.u32 = data;
@@ -82,14 +82,14 @@ void Watch::run() {
       continue;
     }
     if (event.data.u32 == kStopEvent) return;
-    process_ended(static_cast<int>(event.data.u32));
+    handle_ended_process(static_cast<int>(event.data.u32));
   }
 }
 
-void Watch::process_ended(int rank) {
+void Watch::handle_ended_process(int rank) {
   for (const Process& process : processes_)
     if (process.rank == rank) ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, process.descriptor, nullptr);
-  if (doorbells_.has_left(rank)) return;  // a rank that has left may end
+  if (doorbells_.has_left(rank)) return;  // this end is normal after a leave
   doorbells_.close(rank);
   try {
     log_(Level::kInfo, format_text("rank {} has died", rank));

@@ -39,9 +39,9 @@ class Watch {
   }
 
  private:
-  Status add(int descriptor, std::uint32_t data);
+  Status watch_descriptor(int descriptor, std::uint32_t data);
   void run();
-  void process_ended(int rank);
+  void handle_ended_process(int rank);
 
   Doorbells& doorbells_;
   const Log& log_;

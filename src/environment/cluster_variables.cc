@@ -15,8 +15,8 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr std::array<std::string_view, 3> kTypesOfFirstProcess{"chief", "master", "workerpool0"};
-constexpr std::string_view kWorkerPrefix =
-    "worker";  // further pools are workerpool1, workerpool2, …
+// The names of the further pools, workerpool1, workerpool2 and so on, also begin with it.
+constexpr std::string_view kWorkerPrefix = "worker";
 
 struct ClusterVariable {
   const char* name;
@@ -111,15 +111,15 @@ Result<std::optional<ClusterTask>> task_in_cluster(const ClusterVariable& variab
 }
 
 Result<std::optional<ClusterTask>> task_of_sagemaker(std::string_view hosts,
-                                                     std::string_view current) {
+                                                     std::string_view current_host) {
   const Json value = Json::parse(hosts, nullptr, false);
   if (!is_list_of_strings(value))
     return wrong_value_error("SM_HOSTS", hosts, "a list of host names");
-  const auto found = std::ranges::find(value, Json(current));
-  if (found == value.end())
-    return wrong_value_error("SM_CURRENT_HOST", current, "one of the names in SM_HOSTS");
+  const auto position = std::ranges::find(value, Json(current_host));
+  if (position == value.end())
+    return wrong_value_error("SM_CURRENT_HOST", current_host, "one of the names in SM_HOSTS");
   return std::optional(ClusterTask{.scheduler = "SageMaker",
-                                   .node = static_cast<int>(found - value.begin()),
+                                   .node = static_cast<int>(position - value.begin()),
                                    .nodes = static_cast<int>(value.size()),
                                    .first_host = value.front()});
 }
@@ -128,8 +128,8 @@ Result<std::optional<ClusterTask>> task_of_sagemaker(std::string_view hosts,
 
 Result<std::optional<ClusterTask>> find_cluster_task(const Environment& environment) {
   const std::string_view hosts = variable_text(environment, "SM_HOSTS");
-  const std::string_view current = variable_text(environment, "SM_CURRENT_HOST");
-  if (!hosts.empty() && !current.empty()) return task_of_sagemaker(hosts, current);
+  const std::string_view current_host = variable_text(environment, "SM_CURRENT_HOST");
+  if (!hosts.empty() && !current_host.empty()) return task_of_sagemaker(hosts, current_host);
   for (const ClusterVariable& variable : kClusterVariables)
     if (const auto text = variable_text(environment, variable.name); !text.empty())
       return task_in_cluster(variable, text);

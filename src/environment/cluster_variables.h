@@ -17,7 +17,7 @@ inline constexpr std::string_view kTfConfig = "TF_CONFIG";
 
 struct ClusterTask {
   std::string_view scheduler;  // "SageMaker"
-  int node = 0;                // the number of this process, from 0
+  int node = 0;                // the number of this process in the job, from 0
   int nodes = 1;
   std::string first_host{};  // the host of process 0, without a port
 };
@@ -26,7 +26,7 @@ struct ClusterTask {
 // processes of the last two are numbered in the order of the types: a chief (or master, or
 // workerpool0) first, then the workers (or further pools). Parameter servers and evaluators do not
 // count. Empty if no variable is set, or if this process is a parameter server or an evaluator.
-// Errors: kFixCall if a variable has no valid value.
+// Errors: kFixCall if a variable has an invalid value.
 Result<std::optional<ClusterTask>> find_cluster_task(const Environment& environment);
 
 }  // namespace farandole

@@ -14,13 +14,13 @@ using Variables = std::map<std::string, std::string>;
 
 Result<std::optional<ClusterTask>> cluster_task(const Variables& variables) {
   return find_cluster_task([&](const char* name) -> const char* {
-    const auto found = variables.find(name);
-    return found == variables.end() ? nullptr : found->second.c_str();
+    const auto variable = variables.find(name);
+    return variable == variables.end() ? nullptr : variable->second.c_str();
   });
 }
 
 // "scheduler node/nodes at first_host", or "none", or the error.
-std::string found(const Variables& variables) {
+std::string task_text(const Variables& variables) {
   const auto task = cluster_task(variables);
   if (!task.ok()) return task.status().message();
   if (!*task) return "none";
@@ -30,13 +30,15 @@ std::string found(const Variables& variables) {
 
 TEST(ClusterVariables, DescribeATaskOfSageMaker) {
   const std::string hosts = R"(["algo-1","algo-2"])";
-  EXPECT_EQ(found({{"SM_HOSTS", hosts}, {"SM_CURRENT_HOST", "algo-1"}}), "SageMaker 0/2 at algo-1");
-  EXPECT_EQ(found({{"SM_HOSTS", hosts}, {"SM_CURRENT_HOST", "algo-2"}}), "SageMaker 1/2 at algo-1");
-  EXPECT_EQ(found({{"SM_HOSTS", hosts}}), "none");
-  EXPECT_THAT(found({{"SM_HOSTS", hosts}, {"SM_CURRENT_HOST", "algo-3"}}),
+  EXPECT_EQ(task_text({{"SM_HOSTS", hosts}, {"SM_CURRENT_HOST", "algo-1"}}),
+            "SageMaker 0/2 at algo-1");
+  EXPECT_EQ(task_text({{"SM_HOSTS", hosts}, {"SM_CURRENT_HOST", "algo-2"}}),
+            "SageMaker 1/2 at algo-1");
+  EXPECT_EQ(task_text({{"SM_HOSTS", hosts}}), "none");
+  EXPECT_THAT(task_text({{"SM_HOSTS", hosts}, {"SM_CURRENT_HOST", "algo-3"}}),
               HasSubstr("SM_CURRENT_HOST is \"algo-3\", but it must have one of the names"));
   for (const char* const wrong : {"algo-1", "[1]", "{}", "[\"\"]"})
-    EXPECT_THAT(found({{"SM_HOSTS", wrong}, {"SM_CURRENT_HOST", "algo-1"}}),
+    EXPECT_THAT(task_text({{"SM_HOSTS", wrong}, {"SM_CURRENT_HOST", "algo-1"}}),
                 HasSubstr("must have a list of host names"))
         << wrong;
 }
@@ -49,10 +51,10 @@ TEST(ClusterVariables, DescribeATaskOfVertexAi) {
          R"("environment":"cloud","task":{"type":")" +
              type + R"(","index":)" + index + "}}"}};
   };
-  EXPECT_EQ(found(variables("workerpool0", "0")), "Vertex AI 0/3 at w0");
-  EXPECT_EQ(found(variables("workerpool1", "0")), "Vertex AI 1/3 at w0");
-  EXPECT_EQ(found(variables("workerpool1", "1")), "Vertex AI 2/3 at w0");
-  EXPECT_THAT(found(variables("workerpool1", "2")), HasSubstr("a task that is in the cluster"));
+  EXPECT_EQ(task_text(variables("workerpool0", "0")), "Vertex AI 0/3 at w0");
+  EXPECT_EQ(task_text(variables("workerpool1", "0")), "Vertex AI 1/3 at w0");
+  EXPECT_EQ(task_text(variables("workerpool1", "1")), "Vertex AI 2/3 at w0");
+  EXPECT_THAT(task_text(variables("workerpool1", "2")), HasSubstr("a task that is in the cluster"));
 }
 
 TEST(ClusterVariables, DescribeATaskOfTensorFlow) {
@@ -62,22 +64,22 @@ TEST(ClusterVariables, DescribeATaskOfTensorFlow) {
                       R"("ps":["d:1"],"evaluator":["e:1"]},"task":)" +
                           task + "}"}};
   };
-  EXPECT_EQ(found(variables(R"({"type":"chief","index":0})")), "TF_CONFIG 0/3 at fd00::1");
-  EXPECT_EQ(found(variables(R"({"type":"worker","index":"1"})")), "TF_CONFIG 2/3 at fd00::1");
-  EXPECT_EQ(found(variables(R"({"type":"ps","index":0})")), "none");
+  EXPECT_EQ(task_text(variables(R"({"type":"chief","index":0})")), "TF_CONFIG 0/3 at fd00::1");
+  EXPECT_EQ(task_text(variables(R"({"type":"worker","index":"1"})")), "TF_CONFIG 2/3 at fd00::1");
+  EXPECT_EQ(task_text(variables(R"({"type":"ps","index":0})")), "none");
   for (const char* const wrong :
        {"3", "{}", R"({"type":"worker"})", R"({"type":"worker","index":-1})",
         R"({"type":"worker","index":"x"})", R"({"type":"other","index":0})"})
-    EXPECT_THAT(found(variables(wrong)), HasSubstr("TF_CONFIG is \"")) << wrong;
+    EXPECT_THAT(task_text(variables(wrong)), HasSubstr("TF_CONFIG is \"")) << wrong;
   for (const char* const wrong :
        {"x", "[]", R"({"cluster":{"worker":"a"},"task":{"type":"worker","index":0}})"})
-    EXPECT_THAT(found({{"TF_CONFIG", wrong}}), HasSubstr("a cluster with lists of addresses"))
+    EXPECT_THAT(task_text({{"TF_CONFIG", wrong}}), HasSubstr("a cluster with lists of addresses"))
         << wrong;
 }
 
 TEST(ClusterVariables, MayBeMissing) {
-  EXPECT_EQ(found({}), "none");
-  EXPECT_EQ(found({{"TF_CONFIG", ""}}), "none");
+  EXPECT_EQ(task_text({}), "none");
+  EXPECT_EQ(task_text({{"TF_CONFIG", ""}}), "none");
 }
 
 }  // namespace

@@ -24,9 +24,9 @@ std::uint64_t port_of_job(std::uint64_t job, std::uint64_t part) {
 std::optional<std::uint64_t> leading_number(std::string_view text) {
   std::uint64_t number = 0;
   const auto [parse_end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  const bool is_whole = parse_end == text.data() + text.size() || *parse_end == '(' ||
-                        *parse_end == ',' || *parse_end == '-';
-  if (error != std::errc() || !is_whole || number > INT32_MAX) return std::nullopt;
+  const bool is_delimited = parse_end == text.data() + text.size() || *parse_end == '(' ||
+                            *parse_end == ',' || *parse_end == '-';
+  if (error != std::errc() || !is_delimited || number > INT32_MAX) return std::nullopt;
   return number;
 }
 

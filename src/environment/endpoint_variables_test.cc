@@ -10,8 +10,8 @@ namespace {
 
 std::optional<std::string> endpoint(const std::map<std::string, std::string>& variables) {
   const Environment environment = [&](const char* name) -> const char* {
-    const auto found = variables.find(name);
-    return found == variables.end() ? nullptr : found->second.c_str();
+    const auto variable = variables.find(name);
+    return variable == variables.end() ? nullptr : variable->second.c_str();
   };
   return endpoint_of(environment, {.host_list = "LIST",
                                    .host = "HOST",

@@ -17,18 +17,18 @@ namespace {
 // variable.
 struct Launcher {
   std::string_view name;
-  const char* rank;
-  const char* size;
-  const char* local_rank;
-  const char* local_size;
+  const char* rank_variable;
+  const char* size_variable;
+  const char* local_rank_variable;
+  const char* local_size_variable;
   // Variables that differ between the jobs of a user, and are the same on all ranks. The rendezvous
   // id contains those that are set.
-  std::array<const char*, 4> job;
-  const char* job_of_host = "";  // like `job`, but may differ between the hosts
+  std::array<const char*, 4> job_variables;
+  const char* host_job_variable = "";  // differs between jobs; may differ between hosts, too
   // The variable with the descriptor of a socket to the launcher's process on this host. Such a
   // process starts one job only.
-  const char* socket = nullptr;
-  const char* hosts = "";        // how many hosts there are
+  const char* socket_variable = nullptr;
+  const char* host_count_variable = "";
   EndpointVariables endpoint{};  // where rank 0 can be reached
   // Whether `farandole run` also sets this launcher's variables, for other libraries. Then the
   // environment variable kTorchrunJobVariable has the value kOwnTorchrunJob.
@@ -41,80 +41,86 @@ constexpr const char* kPmiRank = "PMI_RANK";
 // the other launchers, but they hardly ever start srun, so srun comes last.
 constexpr std::array<Launcher, 6> kLaunchers = {{
     {.name = "torchrun",
-     .rank = "RANK",
-     .size = "WORLD_SIZE",
-     .local_rank = "LOCAL_RANK",
-     .local_size = "LOCAL_WORLD_SIZE",
-     .job = {"MASTER_ADDR", "MASTER_PORT", kTorchrunJobVariable, "TORCHELASTIC_RESTART_COUNT"},
+     .rank_variable = "RANK",
+     .size_variable = "WORLD_SIZE",
+     .local_rank_variable = "LOCAL_RANK",
+     .local_size_variable = "LOCAL_WORLD_SIZE",
+     .job_variables = {"MASTER_ADDR", "MASTER_PORT", kTorchrunJobVariable,
+                       "TORCHELASTIC_RESTART_COUNT"},
      // torch.distributed itself listens at MASTER_PORT, so we compute another port.
      .endpoint = {.host = "MASTER_ADDR",
                   .job = "MASTER_PORT",
                   .part = "TORCHELASTIC_RESTART_COUNT"},
      .is_imitated = true},
     {.name = "Open MPI's mpirun",
-     .rank = "OMPI_COMM_WORLD_RANK",
-     .size = "OMPI_COMM_WORLD_SIZE",
-     .local_rank = "OMPI_COMM_WORLD_LOCAL_RANK",
-     .local_size = "OMPI_COMM_WORLD_LOCAL_SIZE",
-     .job = {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "", ""},
-     .job_of_host = "PMIX_SERVER_TMPDIR",
+     .rank_variable = "OMPI_COMM_WORLD_RANK",
+     .size_variable = "OMPI_COMM_WORLD_SIZE",
+     .local_rank_variable = "OMPI_COMM_WORLD_LOCAL_RANK",
+     .local_size_variable = "OMPI_COMM_WORLD_LOCAL_SIZE",
+     .job_variables = {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "", ""},
+     .host_job_variable = "PMIX_SERVER_TMPDIR",
      .endpoint = kEndpointOfAzure},
     {.name = "MPICH's mpiexec",
-     .rank = kPmiRank,
-     .size = "PMI_SIZE",
-     .local_rank = "MPI_LOCALRANKID",
-     .local_size = "MPI_LOCALNRANKS",
-     .job = {"PMI_JOBID", "", "", ""},
-     .job_of_host = "PMI_PORT",
-     .socket = "PMI_FD"},
+     .rank_variable = kPmiRank,
+     .size_variable = "PMI_SIZE",
+     .local_rank_variable = "MPI_LOCALRANKID",
+     .local_size_variable = "MPI_LOCALNRANKS",
+     .job_variables = {"PMI_JOBID", "", "", ""},
+     .host_job_variable = "PMI_PORT",
+     .socket_variable = "PMI_FD"},
     {.name = "jsrun",
-     .rank = "JSM_NAMESPACE_RANK",
-     .size = "JSM_NAMESPACE_SIZE",
-     .local_rank = "JSM_NAMESPACE_LOCAL_RANK",
-     .local_size = "JSM_NAMESPACE_LOCAL_SIZE",
-     .job = {"LSB_JOBID", "", "", ""}},
+     .rank_variable = "JSM_NAMESPACE_RANK",
+     .size_variable = "JSM_NAMESPACE_SIZE",
+     .local_rank_variable = "JSM_NAMESPACE_LOCAL_RANK",
+     .local_size_variable = "JSM_NAMESPACE_LOCAL_SIZE",
+     .job_variables = {"LSB_JOBID", "", "", ""}},
     {.name = "Flux",
-     .rank = "FLUX_TASK_RANK",
-     .size = "FLUX_JOB_SIZE",
-     .local_rank = "FLUX_TASK_LOCAL_ID",
-     .local_size = "",
-     .job = {"FLUX_JOB_ID", "", "", ""},
-     .hosts = "FLUX_JOB_NNODES"},
+     .rank_variable = "FLUX_TASK_RANK",
+     .size_variable = "FLUX_JOB_SIZE",
+     .local_rank_variable = "FLUX_TASK_LOCAL_ID",
+     .local_size_variable = "",
+     .job_variables = {"FLUX_JOB_ID", "", "", ""},
+     .host_count_variable = "FLUX_JOB_NNODES"},
     {.name = "srun",
-     .rank = "SLURM_PROCID",
-     .size = "SLURM_STEP_NUM_TASKS",
-     .local_rank = "SLURM_LOCALID",
-     .local_size = "SLURM_STEP_TASKS_PER_NODE",
-     .job = {"SLURM_JOB_ID", "SLURM_STEP_ID", "", ""},
-     .hosts = "SLURM_STEP_NUM_NODES",
+     .rank_variable = "SLURM_PROCID",
+     .size_variable = "SLURM_STEP_NUM_TASKS",
+     .local_rank_variable = "SLURM_LOCALID",
+     .local_size_variable = "SLURM_STEP_TASKS_PER_NODE",
+     .job_variables = {"SLURM_JOB_ID", "SLURM_STEP_ID", "", ""},
+     .host_count_variable = "SLURM_STEP_NUM_NODES",
      .endpoint = kEndpointOfSlurm},
 }};
 
 bool has_started_this_process(const Environment& environment, const Launcher& launcher) {
-  if (variable_text(environment, launcher.rank).empty() ||
-      variable_text(environment, launcher.size).empty())
+  if (variable_text(environment, launcher.rank_variable).empty() ||
+      variable_text(environment, launcher.size_variable).empty())
     return false;
-  if (launcher.rank == kPmiRank && has_pmi_of_srun(environment)) return false;
+  if (launcher.rank_variable == kPmiRank && has_pmi_of_srun(environment)) return false;
   return !launcher.is_imitated ||
          variable_text(environment, kTorchrunJobVariable) != kOwnTorchrunJob;
 }
 
 // Returns −1 if the variable is not set.
-Result<int> number_of(const Environment& environment, const Launcher& launcher, const char* name) {
+Result<int> number_in_variable(const Environment& environment, const Launcher& launcher,
+                               const char* name) {
   return leading_number_in(environment, name, launcher.name, -1);
 }
 
 Result<RankTopology> topology_of(const Environment& environment, const Launcher& launcher) {
   RankTopology topology;
-  FARANDOLE_TRY_ASSIGN(topology.rank, number_of(environment, launcher, launcher.rank));
-  FARANDOLE_TRY_ASSIGN(topology.size, number_of(environment, launcher, launcher.size));
-  FARANDOLE_TRY_ASSIGN(topology.local_rank, number_of(environment, launcher, launcher.local_rank));
-  FARANDOLE_TRY_ASSIGN(topology.local_size, number_of(environment, launcher, launcher.local_size));
+  FARANDOLE_TRY_ASSIGN(topology.rank,
+                       number_in_variable(environment, launcher, launcher.rank_variable));
+  FARANDOLE_TRY_ASSIGN(topology.size,
+                       number_in_variable(environment, launcher, launcher.size_variable));
+  FARANDOLE_TRY_ASSIGN(topology.local_rank,
+                       number_in_variable(environment, launcher, launcher.local_rank_variable));
+  FARANDOLE_TRY_ASSIGN(topology.local_size,
+                       number_in_variable(environment, launcher, launcher.local_size_variable));
   if (topology.size >= 1 && topology.rank < topology.size) return topology;
-  return Status::fix_call(
-      format_text("{}={} and {}={}: there is no such rank. Start all ranks with {}, or unset both "
-                  "to run alone.",
-                  launcher.rank, topology.rank, launcher.size, topology.size, launcher.name));
+  return Status::fix_call(format_text(
+      "{}={} and {}={}: there is no such rank. Start all ranks with {}, or unset both "
+      "to run alone.",
+      launcher.rank_variable, topology.rank, launcher.size_variable, topology.size, launcher.name));
 }
 
 bool has_secret(const Environment& environment) {
@@ -123,15 +129,16 @@ bool has_secret(const Environment& environment) {
 
 Result<bool> is_on_several_hosts(const Environment& environment, const Launcher& launcher,
                                  const RankTopology& topology) {
-  FARANDOLE_TRY_ASSIGN(const int hosts, number_of(environment, launcher, launcher.hosts));
+  FARANDOLE_TRY_ASSIGN(const int hosts,
+                       number_in_variable(environment, launcher, launcher.host_count_variable));
   const bool has_local_size = topology.local_size >= 0;
   const bool others_are_elsewhere = has_local_size && topology.local_size != topology.size;
   if (hosts >= 0 && has_local_size && others_are_elsewhere != (hosts > 1)) {
     return Status::fix_call(format_text(
         "{} says that the {} ranks are on {} host{}, but {} says that {} of them are on one host; "
         "correct one of the variables, or unset both",
-        launcher.hosts, topology.size, hosts, hosts == 1 ? "" : "s", launcher.local_size,
-        topology.local_size));
+        launcher.host_count_variable, topology.size, hosts, hosts == 1 ? "" : "s",
+        launcher.local_size_variable, topology.local_size));
   }
   if (hosts >= 0) return hosts > 1;
   if (has_local_size) return others_are_elsewhere;
@@ -147,7 +154,7 @@ void correct_local_numbers(const Environment& environment, const Launcher& launc
   if (!job.is_on_several_hosts) {
     topology.local_rank = topology.rank;
     topology.local_size = topology.size;
-  } else if (variable_text(environment, launcher.local_size).find_first_of("(,") !=
+  } else if (variable_text(environment, launcher.local_size_variable).find_first_of("(,") !=
              std::string_view::npos) {
     topology.local_size = -1;
   }
@@ -164,7 +171,7 @@ Status check_secret(const Environment& environment, const Launcher& launcher,
 }
 
 // Empty if the descriptor is not a Unix socket.
-std::string peer_process(std::string_view descriptor) {
+std::string peer_process_line(std::string_view descriptor) {
   ucred peer{};
   socklen_t bytes = sizeof(peer);
   const auto number = leading_number(descriptor);
@@ -188,25 +195,26 @@ Status check_run_id(const Environment& environment, const Launcher& launcher) {
 }
 
 struct JobVariables {
-  std::string found;       // a line for each variable that is set
-  std::string looked_for;  // the names of all variables that may be set
+  std::string lines_of_set;  // a line for each variable that is set
+  std::string all_names;     // the names of all variables that may be set
 };
 
-JobVariables job_variables(const Environment& environment, const Launcher& launcher,
-                           bool is_on_several_hosts) {
+JobVariables find_job_variables(const Environment& environment, const Launcher& launcher,
+                                bool is_on_several_hosts) {
   JobVariables variables;
   const auto add = [&](const char* name) {
     if (*name == '\0') return;
-    variables.looked_for.append(variables.looked_for.empty() ? "" : ", ").append(name);
+    variables.all_names.append(variables.all_names.empty() ? "" : ", ").append(name);
     const std::string_view text = variable_text(environment, name);
-    if (!text.empty()) variables.found.append(format_text("\n{}={}", name, text));
+    if (!text.empty()) variables.lines_of_set.append(format_text("\n{}={}", name, text));
   };
-  for (const char* const name : launcher.job) add(name);
+  for (const char* const name : launcher.job_variables) add(name);
   if (is_on_several_hosts) return variables;
-  add(launcher.job_of_host);
-  if (launcher.socket != nullptr) {
-    variables.looked_for.append(", ").append(launcher.socket);
-    variables.found.append(peer_process(variable_text(environment, launcher.socket)));
+  add(launcher.host_job_variable);
+  if (launcher.socket_variable != nullptr) {
+    variables.all_names.append(", ").append(launcher.socket_variable);
+    variables.lines_of_set.append(
+        peer_process_line(variable_text(environment, launcher.socket_variable)));
   }
   return variables;
 }
@@ -214,18 +222,18 @@ JobVariables job_variables(const Environment& environment, const Launcher& launc
 // Over several hosts, the secret and the place of the Store also distinguish jobs.
 Result<std::string> rendezvous_id_of(const Environment& environment, const Launcher& launcher,
                                      bool is_on_several_hosts) {
-  const auto variables = job_variables(environment, launcher, is_on_several_hosts);
-  std::string id = format_text("{}{}", launcher.name, variables.found);
+  const auto variables = find_job_variables(environment, launcher, is_on_several_hosts);
+  std::string id = format_text("{}{}", launcher.name, variables.lines_of_set);
   if (is_on_several_hosts) {
     Digest digest;
     digest.add(id);
     return format_text("{:016x}", digest.value());  // short: keys of the Store begin with it
   }
-  if (!variables.found.empty()) return id;
+  if (!variables.lines_of_set.empty()) return id;
   return Status::fix_call(format_text(
       "{} and {} are set, as by {}, but no variable that distinguishes this job from other jobs "
       "(one of {}): start the job with `farandole run`, or unset both to run alone",
-      launcher.rank, launcher.size, launcher.name, variables.looked_for));
+      launcher.rank_variable, launcher.size_variable, launcher.name, variables.all_names));
 }
 
 }  // namespace

@@ -20,8 +20,8 @@ using Variables = std::map<std::string, std::string>;
 
 Result<std::optional<ForeignJob>> find(const Variables& variables) {
   return find_foreign_job([&](const char* name) -> const char* {
-    const auto found = variables.find(name);
-    return found == variables.end() ? nullptr : found->second.c_str();
+    const auto variable = variables.find(name);
+    return variable == variables.end() ? nullptr : variable->second.c_str();
   });
 }
 
@@ -99,10 +99,10 @@ TEST(ForeignLauncher, FindsTheRankUnderMpirunAndSrun) {
 TEST(ForeignLauncher, ASocketToTheLauncherIdentifiesAJobOfMpich) {
   std::array<int, 2> ends{};
   ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends.data()), 0);
-  const Descriptor one(ends[0]);
-  const Descriptor other(ends[1]);
+  const Descriptor worker_end(ends[0]);
+  const Descriptor launcher_end(ends[1]);
   const ForeignJob job =
-      job_of({{"PMI_RANK", "0"}, {"PMI_SIZE", "2"}, {"PMI_FD", std::to_string(one.get())}});
+      job_of({{"PMI_RANK", "0"}, {"PMI_SIZE", "2"}, {"PMI_FD", std::to_string(worker_end.get())}});
   EXPECT_THAT(job.rendezvous_id, HasSubstr("process=" + std::to_string(::getpid())));
   EXPECT_EQ(job.topology.local_size, 2);
 }

@@ -29,8 +29,9 @@ Status take_rank_from(const std::shared_ptr<Store>& store, EngineOptions& option
   FARANDOLE_TRY_ASSIGN(const auto failpoint, context.failpoint(options.failpoint));
   const std::int64_t left_epoch = context.epoch();
   const int worker = options.elastic_worker;
-  // If an earlier wait was interrupted, the key may still exist.
-  const keys::RankRequest request{.left = left_epoch,
+  // If an earlier wait was interrupted, the key of the request may still exist. Then set() returns
+  // kFixCall, which is not an error here.
+  const keys::RankRequest request{.left_epoch = left_epoch,
                                   .state_epoch = context.state_epoch(),
                                   .knows_state = context.knows_state()};
   pass(failpoint, Failpoint::Place::kRankWanted);
@@ -52,7 +53,7 @@ Status take_rank_from(const std::shared_ptr<Store>& store, EngineOptions& option
   FARANDOLE_TRY(store->remove(rank_key));
   context.set_epoch(record.epoch);
   // topology.rank is still the slot of the worker here.
-  context.make_continued_timeline(options.topology.rank, options);
+  context.make_timeline_state(options.topology.rank, options);
   if (record.has_state) context.set_knows_state();
   options.topology = {.rank = record.rank, .size = record.size};
   options.rendezvous_id = keys::epoch_id(record.epoch);

@@ -25,11 +25,11 @@ class ServingLauncher {
  public:
   ServingLauncher() {
     auto store = StoreServer::create("the launcher");
-    auto ends = UnixSocket::make_pair();
-    CHECK(store.ok() && ends.ok(), "a Store and a socket can be made");
+    auto socket_ends = UnixSocket::make_pair();
+    CHECK(store.ok() && socket_ends.ok(), "a Store and a socket can be made");
     store_ = *std::move(store);
-    socket_ = std::make_unique<UnixSocket>(std::move(ends->first));
-    worker_socket_ = ends->second.take_descriptor();
+    socket_ = std::make_unique<UnixSocket>(std::move(socket_ends->first));
+    worker_socket_ = socket_ends->second.take_descriptor();
     auto client = store_->add_client("worker 3");
     CHECK(client.ok(), "the Store has room for a client");
     worker_store_ = *std::move(client);

@@ -29,9 +29,9 @@ constexpr std::chrono::milliseconds kPauseTime{100};
 template <class Enum, std::size_t kCount>
 std::optional<Enum> value_named(std::string_view name,
                                 const std::array<std::string_view, kCount>& names) {
-  const auto found = std::ranges::find(names, name);
-  if (found == names.end()) return std::nullopt;
-  return static_cast<Enum>(found - names.begin());
+  const auto position = std::ranges::find(names, name);
+  if (position == names.end()) return std::nullopt;
+  return static_cast<Enum>(position - names.begin());
 }
 
 std::string_view name_of(Failpoint::Place place) {
@@ -42,11 +42,11 @@ std::string_view name_of(Failpoint::Action action) {
   return kActions.at(static_cast<std::size_t>(action));
 }
 
-std::optional<std::int64_t> positive_number(std::string_view text) {
+std::optional<std::int64_t> parse_positive_number(std::string_view text) {
   std::int64_t number = 0;
   const char* const end = text.data() + text.size();
-  const auto [rest, error] = std::from_chars(text.data(), end, number);
-  if (error != std::errc() || rest != end || number < 1) return std::nullopt;
+  const auto [number_end, error] = std::from_chars(text.data(), end, number);
+  if (error != std::errc() || number_end != end || number < 1) return std::nullopt;
   return number;
 }
 
@@ -68,7 +68,7 @@ Result<std::shared_ptr<Failpoint>> Failpoint::parse(const std::string& text) {
   if (parts.size() == 3) {
     const auto place = value_named<Place>(parts[0], kPlaces);
     const auto action = value_named<Action>(parts[1], kActions);
-    const auto number = positive_number(parts[2]);
+    const auto number = parse_positive_number(parts[2]);
     if (place && action && number) return {std::make_shared<Failpoint>(*place, *action, *number)};
   }
   return Status::fix_call(format_text(

@@ -39,8 +39,8 @@ class Failpoint {
   // Returns null if the text is empty. Errors: kFixCall with the allowed values.
   static Result<std::shared_ptr<Failpoint>> parse(const std::string& text);
 
-  // Call it when the process reaches the place. At the chosen count, writes a line to standard
-  // error and acts.
+  // Call it when the process reaches a place. At the chosen place, the NUMBERth call writes a line
+  // to standard error and acts.
   void pass(Place place);
 
   Failpoint(Place place, Action action, std::int64_t number)

@@ -35,9 +35,9 @@ namespace {
 constexpr std::chrono::milliseconds kStartTimeoutMax = std::chrono::hours(24 * 365);
 
 // Returns how many descriptors a rank may have open at once: its own heap, a pidfd of every process
-// of its host, two for the watch and, for a short time, the heaps of all these ranks and a segment
-// with its duplicate. Adding a group later also opens a segment and its duplicate. If the ranks
-// share their flight records, there is one more descriptor for each rank.
+// of its host, two of the engine's watch thread and, for a short time, the heaps of all these ranks
+// and a segment with its duplicate. Adding a group later also opens a segment and its duplicate. If
+// the ranks share their flight records, there is one more descriptor for each rank.
 int descriptors_needed(int local_size, bool shares_flight_records) {
   return (shares_flight_records ? 3 : 2) * local_size + 5;
 }
@@ -75,7 +75,7 @@ class FormationProtocol {
             std::chrono::steady_clock::now() + std::min(options_.start_timeout, kStartTimeoutMax),
             options_.interrupted} {}
 
-  // Returns the number of this formation, the same on all ranks.
+  // Returns the number of this formation, which is the same on all ranks.
   Result<std::int64_t> begin() {
     FARANDOLE_TRY_ASSIGN(const auto token, local_store_.wait(keys::host_token(), limit_));
     host_token_ = ByteReader(token).get_text();
@@ -96,9 +96,9 @@ class FormationProtocol {
     return {};
   }
 
-  // Publishes this rank's record and waits for the records of all ranks, with one call of the
-  // Store. If the formation ends before all ranks have joined, still compares the records that
-  // exist, because an error in a record is more precise than the announced result.
+  // Publishes this rank's record. Then one call of the Store waits for the records of all ranks. If
+  // the formation ends before all ranks have joined, still compares the records that exist, because
+  // an error in a record is more precise than the announced result.
   Status find_ranks(Formation& formation) {
     std::vector<std::string> addresses;
     if (input_.listen) {
@@ -116,12 +116,12 @@ class FormationProtocol {
     pass(input_.failpoint, Failpoint::Place::kFormationPublished);
     const auto members = store_.wait_for_all(member_keys(), keys::complete(epoch_), limit_);
     if (!members.ok()) return timeout_error(missing_ranks_text(), members.status());
-    FARANDOLE_TRY_ASSIGN(formation.ranks, compare_members(*members));
+    FARANDOLE_TRY_ASSIGN(formation.ranks, check_and_list_ranks(*members));
     for (const RankInfo& info : formation.ranks)
-      if (info.host < 0) return late_rank_error();
+      if (info.host < 0) return incomplete_formation_error();
     FARANDOLE_TRY(check_given_topology(options_.topology, formation.ranks));
     formation.topology = topology_of(rank(), formation.ranks);
-    local_ranks_ = formation.on_this_host(groups_[kWorld]);
+    local_ranks_ = formation.members_on_this_host(groups_[kWorld]);
     const int cores = cores_of_ranks(formation.host_of(rank()), formation.ranks);
     formation.cores = std::max(1, std::min(cores, core_quota().value_or(cores)));
     return {};
@@ -135,20 +135,20 @@ class FormationProtocol {
     const std::size_t bytes =
         options_.heap_bytes == 0 ? heap_bytes(heap_limits(), local_size) : options_.heap_bytes;
     FARANDOLE_TRY_ASSIGN(formation.heap, input_.make_heap(bytes));
-    LocalValue own;
+    LocalValue own_memory;
     FARANDOLE_TRY_ASSIGN(auto process, open_own_process());
     FARANDOLE_TRY_ASSIGN(auto heap, duplicate_descriptor(formation.heap->descriptor()));
-    own.descriptors.push_back(std::move(process));
-    own.descriptors.push_back(std::move(heap));
+    own_memory.descriptors.push_back(std::move(process));
+    own_memory.descriptors.push_back(std::move(heap));
     if (input_.flight_record) {
       FARANDOLE_TRY_ASSIGN(auto record, duplicate_descriptor(input_.flight_record->descriptor()));
-      own.descriptors.push_back(std::move(record));
+      own_memory.descriptors.push_back(std::move(record));
     }
-    FARANDOLE_TRY(
-        local_store_.share(remember_shared_key(keys::memory(epoch_, rank())), std::move(own)));
+    FARANDOLE_TRY(local_store_.share(remember_shared_key(keys::memory(epoch_, rank())),
+                                     std::move(own_memory)));
     if (local_ranks_.front() == rank()) FARANDOLE_TRY(share_doorbells());
     for (GroupId id = 0; id < groups_.size(); ++id) {
-      const auto members = formation.on_this_host(groups_[id]);
+      const auto members = formation.members_on_this_host(groups_[id]);
       if (members.empty() || members.front() != rank()) continue;
       FARANDOLE_TRY(share_group(local_store_, remember_shared_key(keys::group(epoch_, id)),
                                 static_cast<int>(members.size()), formation.costs));
@@ -168,17 +168,17 @@ class FormationProtocol {
       own_groups.push_back(id);
       keys.push_back(keys::group(epoch_, id));
     }
-    auto found = local_store_.receive_all(keys, keys::complete(epoch_), limit_);
-    if (!found.ok()) return timeout_error(missing_memory_text(keys), found.status());
-    if (!std::ranges::all_of(*found, [](const auto& value) { return value.has_value(); }))
+    auto values = local_store_.receive_all(keys, keys::complete(epoch_), limit_);
+    if (!values.ok()) return timeout_error(missing_memory_text(keys), values.status());
+    if (!std::ranges::all_of(*values, [](const auto& value) { return value.has_value(); }))
       return ended_formation_error();
-    auto next = found->begin();
+    auto next_value = values->begin();
     for (const int peer_rank : local_ranks_) {
-      FARANDOLE_TRY_ASSIGN(auto peer, attach_peer(peer_rank, formation, *std::move(*next++)));
+      FARANDOLE_TRY_ASSIGN(auto peer, attach_peer(peer_rank, formation, *std::move(*next_value++)));
       formation.peers.push_back(std::move(peer));
     }
-    FARANDOLE_TRY(attach_doorbells(formation, **next++));
-    for (const GroupId id : own_groups) FARANDOLE_TRY(attach_group(formation, id, **next++));
+    FARANDOLE_TRY(attach_doorbells(formation, **next_value++));
+    for (const GroupId id : own_groups) FARANDOLE_TRY(attach_group(formation, id, **next_value++));
     pass(input_.failpoint, Failpoint::Place::kFormationAttached);
     return {};
   }
@@ -186,9 +186,9 @@ class FormationProtocol {
   // Returns ok when all ranks have attached everything, otherwise the error of the first rank that
   // failed.
   Status complete() {
-    FARANDOLE_TRY_ASSIGN(const std::int64_t attached, store_.add(keys::attached(epoch_), 1));
+    FARANDOLE_TRY_ASSIGN(const std::int64_t ranks_attached, store_.add(keys::attached(epoch_), 1));
     pass(input_.failpoint, Failpoint::Place::kFormationCounted);
-    if (attached == size()) (void)store_.set(keys::complete(epoch_), keys::text_value(""));
+    if (ranks_attached == size()) (void)store_.set(keys::complete(epoch_), keys::text_value(""));
     auto result_value = store_.wait(keys::complete(epoch_), limit_);
     if (result_value.ok()) return read_result(*result_value);
     const Status own_error =
@@ -202,9 +202,9 @@ class FormationProtocol {
   }
 
   // Tells the other ranks why this rank cannot take part, so that they need not wait for the
-  // time-out. Each Store keeps its first value, so all ranks read the first reason. If this rank
-  // has read a reason in one Store, it copies this reason to the other Store. On one host, both
-  // Stores may be the same.
+  // time-out. Each Store keeps the first value of a key, so all ranks read the first reason. If
+  // this rank has read a reason in one Store, it copies this reason to the other Store. On one
+  // host, both Stores may be the same.
   void announce_failure(const Status& status) {
     const Bytes failure =
         keys::text_value(first_failure_.empty()
@@ -214,21 +214,21 @@ class FormationProtocol {
     (void)local_store_.set(keys::complete(epoch_), failure);
   }
 
-  // Every rank calls this at the end of the formation. It removes the keys that this rank has
-  // shared. The last rank also removes the keys of the job. If a Store fails, some keys remain.
+  // Removes the keys that this rank has shared. Every rank calls it at the end of the formation,
+  // and the last call also removes the keys of the job. If a Store fails, some keys remain.
   void depart() {
     (void)local_store_.remove_all(shared_keys_);
-    const auto departed = store_.add(keys::departed(epoch_), 1);
-    if (!departed.ok() || *departed != size()) return;
+    const auto ranks_departed = store_.add(keys::departed(epoch_), 1);
+    if (!ranks_departed.ok() || *ranks_departed != size()) return;
     std::vector<std::string> keys = member_keys();
     for (const auto& key : {keys::attached(epoch_), keys::complete(epoch_), keys::departed(epoch_)})
       keys.push_back(key);
     if (input_.stores.for_one_formation) {
       keys.push_back(keys::stall_warning());
-      for (int other = 0; other < size(); ++other) {
-        keys.push_back(keys::process(other));
-        keys.push_back(keys::formations(other));
-        keys.push_back(keys::place(other));
+      for (int other_rank = 0; other_rank < size(); ++other_rank) {
+        keys.push_back(keys::process(other_rank));
+        keys.push_back(keys::formations(other_rank));
+        keys.push_back(keys::place(other_rank));
       }
     }
     (void)store_.remove_all(keys);
@@ -238,7 +238,7 @@ class FormationProtocol {
   int rank() const { return options_.topology.rank; }
   int size() const { return options_.topology.size; }
 
-  // Remembers a key that depart() must remove.
+  // Remembers a key that depart() must remove, and returns it.
   const std::string& remember_shared_key(std::string key) {
     return shared_keys_.emplace_back(std::move(key));
   }
@@ -251,24 +251,25 @@ class FormationProtocol {
   // Error: kFixCall if another running process has this rank. If the other process is still forming
   // the job, its formation fails, too.
   Status reserve_rank() {
-    const Status published = publish_process();
-    if (published.code() != StatusCode::kFixCall) return published;
-    const auto found = store_.wait(keys::process(rank()), {TimePoint{}, never_interrupted_});
-    if (!found.ok()) return published;  // the error has another cause
-    FARANDOLE_TRY_ASSIGN(const auto other, keys::ProcessRecord::decode(*found));
-    const bool same_host = other.host_token == host_token_;
-    if (same_host && other.pid == ::getpid()) return {};
-    if (same_host && has_process_ended(static_cast<pid_t>(other.pid))) {
+    const Status publish_status = publish_process();
+    if (publish_status.code() != StatusCode::kFixCall) return publish_status;
+    const auto record = store_.wait(keys::process(rank()), {TimePoint{}, never_interrupted_});
+    if (!record.ok()) return publish_status;  // the error has another cause
+    FARANDOLE_TRY_ASSIGN(const auto other_process, keys::ProcessRecord::decode(*record));
+    const bool same_host = other_process.host_token == host_token_;
+    if (same_host && other_process.pid == ::getpid()) return {};
+    if (same_host && has_process_ended(static_cast<pid_t>(other_process.pid))) {
       FARANDOLE_TRY(store_.remove(keys::process(rank())));
       return publish_process();
     }
-    const auto on_host = [&](const std::string& name) {
+    const auto host_suffix = [&](const std::string& name) {
       return same_host ? "" : format_text(" on {}", name);
     };
-    const Status error = Status::fix_call(format_text(
-        "the processes {}{} and {}{} both have rank {} of {}; give each worker its own "
-        "rank, in RANK or the variable of the launcher that you use",
-        other.pid, on_host(other.host_name), ::getpid(), on_host(host_name_), rank(), size()));
+    const Status error = Status::fix_call(
+        format_text("the processes {}{} and {}{} both have rank {} of {}; give each worker its own "
+                    "rank, in RANK or the variable of the launcher that you use",
+                    other_process.pid, host_suffix(other_process.host_name), ::getpid(),
+                    host_suffix(host_name_), rank(), size()));
     // The other process may not have begun its first formation yet.
     FARANDOLE_TRY_ASSIGN(const auto formations, store_.add(keys::formations(rank()), 0));
     epoch_ = std::max<std::int64_t>(formations, 1);
@@ -278,8 +279,8 @@ class FormationProtocol {
 
   Status publish_stall_warning() {
     ByteWriter writer;
-    writer.put(std::int64_t{stall_warning_of(options_).count()});
-    FARANDOLE_TRY(store_.remove(keys::stall_warning()));  // of the previous formation
+    writer.put(std::int64_t{stall_warning_time(options_).count()});
+    FARANDOLE_TRY(store_.remove(keys::stall_warning()));  // the one of the previous formation
     return store_.set(keys::stall_warning(), writer.take());
   }
 
@@ -290,55 +291,58 @@ class FormationProtocol {
 
   std::vector<std::string> member_keys() const {
     std::vector<std::string> keys;
-    for (int other = 0; other < size(); ++other) keys.push_back(keys::member(epoch_, other));
+    for (int other_rank = 0; other_rank < size(); ++other_rank)
+      keys.push_back(keys::member(epoch_, other_rank));
     return keys;
   }
 
   // Returns the RankInfo of each rank, by rank. A rank that has not joined has the host −1. Errors:
   // kFixCall for the first rank whose size, settings or groups differ from those of this rank.
-  Result<std::vector<RankInfo>> compare_members(const StoreValues& members) const {
+  Result<std::vector<RankInfo>> check_and_list_ranks(const StoreValues& members) const {
     std::vector<RankInfo> ranks(members.size());
     std::vector<std::string> tokens;
-    for (std::size_t other = 0; other < members.size(); ++other) {
-      ranks[other].host = -1;
-      if (!members[other]) continue;
-      FARANDOLE_TRY_ASSIGN(auto record, keys::MemberRecord::decode(*members[other]));
-      FARANDOLE_TRY(compare(static_cast<int>(other), record));
+    for (std::size_t other_rank = 0; other_rank < members.size(); ++other_rank) {
+      ranks[other_rank].host = -1;
+      if (!members[other_rank]) continue;
+      FARANDOLE_TRY_ASSIGN(auto record, keys::MemberRecord::decode(*members[other_rank]));
+      FARANDOLE_TRY(check_record(static_cast<int>(other_rank), record));
       tokens.push_back(std::move(record.host_token));
-      ranks[other] = {0, std::move(record.host_name), record.pid, std::move(record.addresses),
-                      std::move(record.cores)};
+      ranks[other_rank] = {0, std::move(record.host_name), record.pid, std::move(record.addresses),
+                           std::move(record.cores)};
     }
     const std::vector<int> numbers = host_numbers(tokens);
     auto number = numbers.begin();
-    for (RankInfo& one : ranks)
-      if (one.host >= 0) one.host = *number++;
+    for (RankInfo& info : ranks)
+      if (info.host >= 0) info.host = *number++;
     return ranks;
   }
 
-  Status compare(int other, const keys::MemberRecord& record) const {
+  Status check_record(int record_rank, const keys::MemberRecord& record) const {
     if (record.size != size())
       return Status::fix_call(format_text(
           "rank {} was started with size {}, rank {} with size {}; all workers must get "
           "the same size, in WORLD_SIZE or the variable of the launcher that you "
           "use",
-          rank(), size(), other, record.size));
+          rank(), size(), record_rank, record.size));
     for (const auto& [variable, own_value] : settings_) {
-      const auto found = record.settings.find(variable);
-      const std::string record_value = found == record.settings.end() ? "" : found->second;
+      const auto setting = record.settings.find(variable);
+      const std::string record_value = setting == record.settings.end() ? "" : setting->second;
       if (record_value != own_value)
         return Status::fix_call(
             format_text("rank {} has {}={}, rank {} has {}; it must be the same in all workers",
-                        rank(), variable, own_value, other, record_value));
+                        rank(), variable, own_value, record_rank, record_value));
     }
     if (record.groups != options_.groups)
-      return Status::fix_call(
-          format_text("rank {} calls init with the groups {}, rank {} with {}; all ranks must give "
-                      "the same groups in the same order",
-                      rank(), groups_text(options_.groups), other, groups_text(record.groups)));
+      return Status::fix_call(format_text(
+          "rank {} calls init with the groups {}, rank {} with {}; all ranks must give "
+          "the same groups in the same order",
+          rank(), groups_text(options_.groups), record_rank, groups_text(record.groups)));
     return {};
   }
 
-  Status late_rank_error() {
+  // Returns the error for a formation that has ended before all ranks have joined: the announced
+  // failure, or that this rank came too late.
+  Status incomplete_formation_error() {
     FARANDOLE_TRY_ASSIGN(const auto result, store_.wait(keys::complete(epoch_), limit_));
     FARANDOLE_TRY(read_result(result));
     return Status::fix_call(
@@ -372,15 +376,15 @@ class FormationProtocol {
     return share_segment(local_store_, remember_shared_key(keys::doorbells(epoch_)), *segment);
   }
 
-  Result<Peer> attach_peer(int other, const Formation& formation, LocalValue memory) const {
-    const std::size_t expected = input_.flight_record ? 3 : 2;
-    if (memory.descriptors.size() != expected)
+  Result<Peer> attach_peer(int peer_rank, const Formation& formation, LocalValue memory) const {
+    const std::size_t descriptors_expected = input_.flight_record ? 3 : 2;
+    if (memory.descriptors.size() != descriptors_expected)
       return Status::stop(format_text(
           "rank {} sent {} descriptors instead of {}; do all ranks run the same version of "
           "Farandole?",
-          other, memory.descriptors.size(), expected));
+          peer_rank, memory.descriptors.size(), descriptors_expected));
     FARANDOLE_TRY_ASSIGN(auto heap, PeerHeap::attach(memory.descriptors[1]));
-    Peer peer{other, formation.ranks[static_cast<std::size_t>(other)].pid,
+    Peer peer{peer_rank, formation.ranks[static_cast<std::size_t>(peer_rank)].pid,
               std::move(memory.descriptors[0]), std::move(heap)};
     if (input_.flight_record && local_ranks_.front() == rank()) {
       FARANDOLE_TRY_ASSIGN(peer.flight_record,
@@ -400,7 +404,7 @@ class FormationProtocol {
 
   Status attach_group(Formation& formation, GroupId id, const LocalValue& value) const {
     const std::vector<int>& ranks = groups_[id];
-    const auto members = static_cast<int>(formation.on_this_host(ranks).size());
+    const auto members = static_cast<int>(formation.members_on_this_host(ranks).size());
     FARANDOLE_TRY_ASSIGN(auto segment, attach_segment(keys::group(epoch_, id), value,
                                                       GroupMemory::bytes_needed(members)));
     formation.groups.push_back({id, ranks, formation.hosts_of(ranks), std::move(segment)});
@@ -413,26 +417,29 @@ class FormationProtocol {
     // Does not block: the key of our own record exists already and ends the wait at once.
     const auto members = store_.wait_for_all(member_keys(), keys::member(epoch_, rank()),
                                              {TimePoint{}, never_interrupted_});
-    std::vector<int> missing;
-    for (int other = 0; other < size(); ++other)
-      if (!members.ok() || !(*members)[static_cast<std::size_t>(other)]) missing.push_back(other);
-    std::string text =
-        format_text("rank{} {}", missing.size() > 1 ? "s" : "", join_text(missing, ", "));
+    std::vector<int> missing_ranks;
+    for (int other_rank = 0; other_rank < size(); ++other_rank)
+      if (!members.ok() || !(*members)[static_cast<std::size_t>(other_rank)])
+        missing_ranks.push_back(other_rank);
+    std::string text = format_text("rank{} {}", missing_ranks.size() > 1 ? "s" : "",
+                                   join_text(missing_ranks, ", "));
     const bool is_one_store = input_.stores.job == input_.stores.local;
     if (is_one_store || !members.ok()) return text;
-    const auto present = compare_members(*members);
-    return present.ok() ? format_text("{} (there are {})", text, hosts_text(*present)) : text;
+    const auto joined_ranks = check_and_list_ranks(*members);
+    return joined_ranks.ok() ? format_text("{} (there are {})", text, hosts_text(*joined_ranks))
+                             : text;
   }
 
   // Returns a text with the ranks of this host that have not shared their memory.
   std::string missing_memory_text(const std::vector<std::string>& keys) {
-    const auto found =
+    const auto values =
         local_store_.wait_for_all(keys, keys::host_token(), {TimePoint{}, never_interrupted_});
-    std::vector<int> missing;
+    std::vector<int> missing_ranks;
     for (std::size_t i = 0; i < local_ranks_.size(); ++i)
-      if (found.ok() && !(*found)[i]) missing.push_back(local_ranks_[i]);
-    if (missing.empty()) missing.push_back(local_ranks_.front());  // it shares the doorbells
-    return format_text("the shared memory of {}", ranks_text(missing));
+      if (values.ok() && !(*values)[i]) missing_ranks.push_back(local_ranks_[i]);
+    if (missing_ranks.empty())
+      missing_ranks.push_back(local_ranks_.front());  // the rank that shares the doorbells
+    return format_text("the shared memory of {}", ranks_text(missing_ranks));
   }
 
   Status timeout_error(const std::string& awaited, const Status& status) const {
@@ -456,8 +463,8 @@ class FormationProtocol {
   std::string host_token_;
   std::vector<std::vector<int>> groups_;
   std::vector<int> local_ranks_;          // the ranks of this host
-  std::vector<std::string> shared_keys_;  // of this rank in the LocalStore
-  std::string first_failure_;             // announced by another rank
+  std::vector<std::string> shared_keys_;  // the keys of this rank in the LocalStore
+  std::string first_failure_;             // the error that another rank has announced
   std::int64_t epoch_ = 0;
 };
 
@@ -477,17 +484,17 @@ bool FormedGroup::is_on_several_hosts() const {
 
 HostParts FormedGroup::parts(int own_rank) const {
   HostParts parts;
-  std::map<int, std::size_t> places;  // by host number
+  std::map<int, std::size_t> parts_by_host;  // index of the host part, by host number
   for (std::size_t member = 0; member < ranks.size(); ++member) {
-    const auto [place, is_new] = places.emplace(hosts[member], parts.members.size());
+    const auto [part, is_new] = parts_by_host.emplace(hosts[member], parts.members.size());
     if (is_new) parts.members.emplace_back();
-    parts.members[place->second].push_back(static_cast<int>(member));
-    if (ranks[member] == own_rank) parts.host = static_cast<int>(place->second);
+    parts.members[part->second].push_back(static_cast<int>(member));
+    if (ranks[member] == own_rank) parts.host = static_cast<int>(part->second);
   }
   return parts;
 }
 
-std::vector<int> Formation::on_this_host(const std::vector<int>& members) const {
+std::vector<int> Formation::members_on_this_host(const std::vector<int>& members) const {
   std::vector<int> local;
   for (const int member : members)
     if (host_of(member) == host_of(topology.rank)) local.push_back(member);
@@ -495,9 +502,9 @@ std::vector<int> Formation::on_this_host(const std::vector<int>& members) const 
 }
 
 const Peer& Formation::peer(int rank) const {
-  const auto found = std::ranges::lower_bound(peers, rank, {}, &Peer::rank);
-  CHECK(found != peers.end() && found->rank == rank, "only ranks of this host are peers");
-  return *found;
+  const auto peer = std::ranges::lower_bound(peers, rank, {}, &Peer::rank);
+  CHECK(peer != peers.end() && peer->rank == rank, "only ranks of this host are peers");
+  return *peer;
 }
 
 Result<Formation> form(const FormationInput& input) {
@@ -516,8 +523,8 @@ Result<Formation> form(const FormationInput& input) {
   };
   const Status status = catch_bad_alloc(failure_text, join);
   if (!status.ok()) protocol.announce_failure(status);
-  // Ranks that have completed the formation would wait for this rank. leave() tells them that it
-  // has failed.
+  // Ranks that have completed the formation would wait for this rank. leave() tells them that this
+  // rank has failed.
   if (!status.ok() && formation.doorbells) formation.doorbells->leave(status.message());
   if (status.ok()) pass(input.failpoint, Failpoint::Place::kFormationCompleted);
   protocol.depart();

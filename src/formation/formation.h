@@ -48,7 +48,7 @@ struct FormedGroup {
 
   bool is_on_several_hosts() const;
   // Returns the members of each host part, and the index of the host part of `own_rank`, which must
-  // be a member. Sets only `members` and `host`.
+  // be a member. Sets only `members` and `host` of the result.
   HostParts parts(int own_rank) const;
 };
 
@@ -60,7 +60,7 @@ struct Formation {
   int cores = 1;
   Costs costs;  // used for the groups of which this rank is the first member on this host
   std::size_t bucket_bytes = 0;      // as in Knobs, the same on all ranks
-  bool hierarchical_adasum = false;  // the same
+  bool hierarchical_adasum = false;  // as in Knobs, the same on all ranks
   std::shared_ptr<SharedHeap> heap;  // also owned by other engines of this process and by tensors
   std::vector<Peer> peers;           // the ranks of this host, ascending, this rank included
   // The doorbells of this host, with a line for every rank of the job.
@@ -69,7 +69,7 @@ struct Formation {
   std::byte* mailbox_memory = nullptr;  // in the segment of the doorbells
   JobSize job_size = JobSize::kFixed;
   std::vector<std::vector<int>> ranks_of;      // by GroupId, as returned by all_groups()
-  std::vector<std::vector<int>> given_groups;  // given to init(): by GroupId, from 1
+  std::vector<std::vector<int>> given_groups;  // given to init(); element i is group i + 1
   std::vector<FormedGroup> groups;             // the groups of which this rank is a member
 
   // The number of hosts of the job. The hosts are numbered 0 … hosts() − 1.
@@ -77,7 +77,7 @@ struct Formation {
   int host_of(int rank) const { return ranks[static_cast<std::size_t>(rank)].host; }
   std::vector<int> hosts_of(const std::vector<int>& members) const;
   // Returns the members that are on this host.
-  std::vector<int> on_this_host(const std::vector<int>& members) const;
+  std::vector<int> members_on_this_host(const std::vector<int>& members) const;
   // The rank must be on this host.
   const Peer& peer(int rank) const;
 };
@@ -90,8 +90,8 @@ struct FormationInput {
   // Begins to listen for other hosts in this epoch, and returns RankInfo::addresses. The function
   // may be empty if the job is on one host.
   std::function<Result<std::vector<std::string>>(std::int64_t epoch)> listen = {};
-  // The memory of the flight record, which the lowest rank of the host gets. Null if a launcher
-  // reads the record. Either all ranks set this or none.
+  // The memory of this rank's flight record, which the lowest rank of the host also maps. Null if a
+  // launcher reads the record. Either all ranks set this or none.
   const Segment* flight_record = nullptr;
   std::shared_ptr<Failpoint> failpoint{};  // also owned by the process context and its engines
 };

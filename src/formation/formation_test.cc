@@ -35,20 +35,21 @@ std::vector<int> ranks_of_peers(const Formation& formation) {
 }
 
 // Returns for each rank: local rank and size, cross rank and size.
-std::vector<std::vector<int>> topologies(const std::vector<Result<Formation>>& formed) {
+std::vector<std::vector<int>> topologies(const std::vector<Result<Formation>>& formations) {
   std::vector<std::vector<int>> result;
-  for (const auto& formation : formed) {
+  for (const auto& formation : formations) {
     EXPECT_EQ(formation.status(), Status());
     if (!formation.ok()) continue;
-    const RankTopology& found = formation->topology;
-    EXPECT_EQ(found.rank, static_cast<int>(result.size()));
-    EXPECT_EQ(found.size, static_cast<int>(formed.size()));
-    result.push_back({found.local_rank, found.local_size, found.cross_rank, found.cross_size});
+    const RankTopology& topology = formation->topology;
+    EXPECT_EQ(topology.rank, static_cast<int>(result.size()));
+    EXPECT_EQ(topology.size, static_cast<int>(formations.size()));
+    result.push_back(
+        {topology.local_rank, topology.local_size, topology.cross_rank, topology.cross_size});
   }
   return result;
 }
 
-std::vector<int> hosts_in(const Formation& formation) {
+std::vector<int> hosts_of_ranks(const Formation& formation) {
   std::vector<int> hosts;
   for (const RankInfo& rank : formation.ranks) hosts.push_back(rank.host);
   return hosts;
@@ -58,28 +59,29 @@ std::vector<int> hosts_in(const Formation& formation) {
 bool is_same_memory(const Segment& first, const Segment& second) {
   const std::byte value_before = *first.data();
   *first.data() = std::byte{0xA5};
-  const bool is_first = *second.data() == std::byte{0xA5};
+  const bool saw_first_value = *second.data() == std::byte{0xA5};
   *first.data() = std::byte{0x5A};
-  const bool is_same = is_first && *second.data() == std::byte{0x5A};
+  const bool is_same = saw_first_value && *second.data() == std::byte{0x5A};
   *first.data() = value_before;
   return is_same;
 }
 
 TEST(Formation, FindsTwoHostsWithTwoRanksEach) {
-  const auto formed = JobOfHosts({0, 0, 1, 1}).form_all();
-  EXPECT_THAT(topologies(formed), ElementsAre(ElementsAre(0, 2, 0, 2), ElementsAre(1, 2, 0, 2),
-                                              ElementsAre(0, 2, 1, 2), ElementsAre(1, 2, 1, 2)));
+  const auto formations = JobOfHosts({0, 0, 1, 1}).form_all();
+  EXPECT_THAT(topologies(formations),
+              ElementsAre(ElementsAre(0, 2, 0, 2), ElementsAre(1, 2, 0, 2), ElementsAre(0, 2, 1, 2),
+                          ElementsAre(1, 2, 1, 2)));
   for (int rank = 0; rank < 4; ++rank) {
-    const Formation& formation = *formed[static_cast<std::size_t>(rank)];
+    const Formation& formation = *formations[static_cast<std::size_t>(rank)];
     EXPECT_TRUE(formation.topology.is_homogeneous);
     EXPECT_EQ(formation.hosts(), 2);
-    EXPECT_THAT(hosts_in(formation), ElementsAre(0, 0, 1, 1));
-    const int first = rank < 2 ? 0 : 2;
-    EXPECT_THAT(ranks_of_peers(formation), ElementsAre(first, first + 1));
+    EXPECT_THAT(hosts_of_ranks(formation), ElementsAre(0, 0, 1, 1));
+    const int first_rank = rank < 2 ? 0 : 2;
+    EXPECT_THAT(ranks_of_peers(formation), ElementsAre(first_rank, first_rank + 1));
     EXPECT_EQ(formation.peer(rank).pid, ::getpid());
-    for (int other = 0; other < 4; ++other) {
-      const RankInfo& info = formation.ranks[static_cast<std::size_t>(other)];
-      EXPECT_THAT(info.addresses, ElementsAre("address of " + std::to_string(other)));
+    for (int peer = 0; peer < 4; ++peer) {
+      const RankInfo& info = formation.ranks[static_cast<std::size_t>(peer)];
+      EXPECT_THAT(info.addresses, ElementsAre("address of " + std::to_string(peer)));
       EXPECT_EQ(info.pid, ::getpid());
       EXPECT_FALSE(info.host_name.empty());
     }
@@ -90,12 +92,12 @@ TEST(Formation, FindsTwoHostsWithTwoRanksEach) {
 }
 
 TEST(Formation, SharesMemoryWithinAHostOnly) {
-  const auto formed = JobOfHosts({0, 0, 1, 1}).form_all();
+  const auto formations = JobOfHosts({0, 0, 1, 1}).form_all();
   const auto doorbells = [&](std::size_t rank) -> const Segment& {
-    return *formed[rank]->doorbells_segment;
+    return *formations[rank]->doorbells_segment;
   };
   const auto world = [&](std::size_t rank) -> const Segment& {
-    return *formed[rank]->groups[0].segment;
+    return *formations[rank]->groups[0].segment;
   };
   for (const auto& memory : {std::function<const Segment&(std::size_t)>(doorbells),
                              std::function<const Segment&(std::size_t)>(world)}) {
@@ -103,43 +105,46 @@ TEST(Formation, SharesMemoryWithinAHostOnly) {
     EXPECT_TRUE(is_same_memory(memory(2), memory(3)));
     EXPECT_FALSE(is_same_memory(memory(0), memory(2)));
   }
-  EXPECT_EQ(world(0).size(), GroupMemory::bytes_needed(2)) << "only of the members on the host";
-  EXPECT_EQ(formed[3]->doorbells->size(), 4) << "a line for every rank of the job";
-  EXPECT_EQ(formed[3]->doorbells->rank(), 3);
+  EXPECT_EQ(world(0).size(), GroupMemory::bytes_needed(2))
+      << "it has memory only for the members on the host";
+  EXPECT_EQ(formations[3]->doorbells->size(), 4) << "a line for every rank of the job";
+  EXPECT_EQ(formations[3]->doorbells->rank(), 3);
 }
 
 TEST(Formation, FindsHostsOfDifferentSizes) {
-  const auto formed = JobOfHosts({0, 0, 0, 1}).form_all();
-  EXPECT_THAT(topologies(formed), ElementsAre(ElementsAre(0, 3, 0, 2), ElementsAre(1, 3, 0, 1),
-                                              ElementsAre(2, 3, 0, 1), ElementsAre(0, 1, 1, 2)));
-  for (const auto& formation : formed) EXPECT_FALSE(formation->topology.is_homogeneous);
-  EXPECT_THAT(ranks_of_peers(*formed[3]), ElementsAre(3));
+  const auto formations = JobOfHosts({0, 0, 0, 1}).form_all();
+  EXPECT_THAT(topologies(formations),
+              ElementsAre(ElementsAre(0, 3, 0, 2), ElementsAre(1, 3, 0, 1), ElementsAre(2, 3, 0, 1),
+                          ElementsAre(0, 1, 1, 2)));
+  for (const auto& formation : formations) EXPECT_FALSE(formation->topology.is_homogeneous);
+  EXPECT_THAT(ranks_of_peers(*formations[3]), ElementsAre(3));
 }
 
 // Hosts are numbered by their lowest ranks, not in the order in which they join.
 TEST(Formation, FindsInterleavedRanks) {
-  const auto formed = JobOfHosts({2, 0, 1, 0, 2, 1}).form_all();
-  for (const auto& formation : formed)
-    EXPECT_THAT(hosts_in(*formation), ElementsAre(0, 1, 2, 1, 0, 2));
-  EXPECT_THAT(topologies(formed), ElementsAre(ElementsAre(0, 2, 0, 3), ElementsAre(0, 2, 1, 3),
-                                              ElementsAre(0, 2, 2, 3), ElementsAre(1, 2, 1, 3),
-                                              ElementsAre(1, 2, 0, 3), ElementsAre(1, 2, 2, 3)));
-  EXPECT_THAT(ranks_of_peers(*formed[4]), ElementsAre(0, 4));
+  const auto formations = JobOfHosts({2, 0, 1, 0, 2, 1}).form_all();
+  for (const auto& formation : formations)
+    EXPECT_THAT(hosts_of_ranks(*formation), ElementsAre(0, 1, 2, 1, 0, 2));
+  EXPECT_THAT(
+      topologies(formations),
+      ElementsAre(ElementsAre(0, 2, 0, 3), ElementsAre(0, 2, 1, 3), ElementsAre(0, 2, 2, 3),
+                  ElementsAre(1, 2, 1, 3), ElementsAre(1, 2, 0, 3), ElementsAre(1, 2, 2, 3)));
+  EXPECT_THAT(ranks_of_peers(*formations[4]), ElementsAre(0, 4));
 }
 
 TEST(Formation, OneHostIsFoundWithoutAnyVariable) {
-  const auto formed = JobOfHosts({0, 0, 0}).form_all();
-  EXPECT_THAT(topologies(formed), ElementsAre(ElementsAre(0, 3, 0, 1), ElementsAre(1, 3, 0, 1),
-                                              ElementsAre(2, 3, 0, 1)));
-  EXPECT_EQ(formed[0]->hosts(), 1);
+  const auto formations = JobOfHosts({0, 0, 0}).form_all();
+  EXPECT_THAT(topologies(formations), ElementsAre(ElementsAre(0, 3, 0, 1), ElementsAre(1, 3, 0, 1),
+                                                  ElementsAre(2, 3, 0, 1)));
+  EXPECT_EQ(formations[0]->hosts(), 1);
 }
 
 TEST(Formation, EveryHostHasItsPartOfAGroup) {
   // Group 1 has two members on each host. Group 2 has members on the second host only. Group 3 has
   // two members on the first host and one on the second.
-  const auto formed = JobOfHosts({0, 1, 0, 1, 0}).form_all({{0, 1, 3, 4}, {1, 3}, {1, 2, 4}});
+  const auto formations = JobOfHosts({0, 1, 0, 1, 0}).form_all({{0, 1, 3, 4}, {1, 3}, {1, 2, 4}});
   const auto group = [&](std::size_t rank, GroupId id) -> const FormedGroup* {
-    for (const FormedGroup& candidate : formed[rank]->groups)
+    for (const FormedGroup& candidate : formations[rank]->groups)
       if (candidate.id == id) return &candidate;
     return nullptr;
   };
@@ -156,17 +161,17 @@ TEST(Formation, EveryHostHasItsPartOfAGroup) {
   EXPECT_TRUE(is_same_memory(*group(1, 2)->segment, *group(3, 2)->segment));
   EXPECT_EQ(group(1, 3)->segment->size(), GroupMemory::bytes_needed(1));
   EXPECT_TRUE(is_same_memory(*group(2, 3)->segment, *group(4, 3)->segment));
-  EXPECT_EQ(formed[2]->ranks_of.size(), 4U);
+  EXPECT_EQ(formations[2]->ranks_of.size(), 4U);
 }
 
 // The costs depend on the number of ranks of the host, not of the job.
 TEST(Formation, CostsDependOnTheRanksOfTheHost) {
   std::vector<int> hosts(65, 0);
   hosts.front() = 1;
-  const auto formed = JobOfHosts(hosts).form_all();
-  ASSERT_EQ(formed[0].status(), Status());
-  EXPECT_EQ(formed[0]->costs.wait_bytes, costs_on(1, 1).wait_bytes);
-  EXPECT_EQ(formed[1]->costs.wait_bytes, costs_on(64, 2).wait_bytes);
+  const auto formations = JobOfHosts(hosts).form_all();
+  ASSERT_EQ(formations[0].status(), Status());
+  EXPECT_EQ(formations[0]->costs.wait_bytes, costs_on(1, 1).wait_bytes);
+  EXPECT_EQ(formations[1]->costs.wait_bytes, costs_on(64, 2).wait_bytes);
 }
 
 // Binds the calling thread to one of the hardware threads that it may use.
@@ -180,15 +185,15 @@ void bind_to_hardware_thread(std::size_t index) {
 
 // If each rank is bound to its own core, the ranks do not share a core.
 TEST(Formation, CountsTheCoresOfAllRanksOfTheHost) {
-  const int expected = std::min(2, usable_cores());
+  const int cores_expected = std::min(2, usable_cores());
   const JobOfHosts job({0, 0, 1});
-  const auto formed = job.form_all({}, [](EngineOptions& options) {
+  const auto formations = job.form_all({}, [](EngineOptions& options) {
     bind_to_hardware_thread(static_cast<std::size_t>(options.topology.rank));
   });
-  EXPECT_EQ(formed[0]->cores, expected);
-  EXPECT_EQ(formed[1]->cores, expected);
-  EXPECT_EQ(formed[2]->cores, 1);
-  EXPECT_EQ(formed[0]->costs.wait_bytes, costs_on(2, expected).wait_bytes);
+  EXPECT_EQ(formations[0]->cores, cores_expected);
+  EXPECT_EQ(formations[1]->cores, cores_expected);
+  EXPECT_EQ(formations[2]->cores, 1);
+  EXPECT_EQ(formations[0]->costs.wait_bytes, costs_on(2, cores_expected).wait_bytes);
   for (const auto& formation :
        JobOfHosts({0, 0}).form_all({}, [](EngineOptions&) { bind_to_hardware_thread(0); }))
     EXPECT_EQ(formation->cores, 1);
@@ -220,25 +225,27 @@ TEST(Formation, ACompletedFormationLeavesNoKeys) {
 // Rank 3 fails before it has published its record. Rank 1 is on the same host; the other ranks are
 // on other hosts.
 TEST(Formation, ARankThatFailsEndsTheFormationOnAllHosts) {
-  const auto formed = JobOfHosts({0, 1, 0, 1}).form_all({}, [](EngineOptions& options) {
+  const auto formations = JobOfHosts({0, 1, 0, 1}).form_all({}, [](EngineOptions& options) {
     if (options.topology.rank == 3) options.groups = {{7}};
   });
-  const std::string why = "the group [7] names rank 7, which is not one of this job (0 to 3)";
+  const std::string error_text =
+      "the group [7] names rank 7, which is not one of this job (0 to 3)";
   for (const std::size_t rank : {0U, 1U, 2U})
-    EXPECT_EQ(formed[rank].status(), Status::rebuild_group("rank 3 could not start: " + why));
-  EXPECT_EQ(formed[3].status(), Status::fix_call(why));
+    EXPECT_EQ(formations[rank].status(),
+              Status::rebuild_group("rank 3 could not start: " + error_text));
+  EXPECT_EQ(formations[3].status(), Status::fix_call(error_text));
 }
 
-// The lowest rank of a host fails after all records are in the Store. The other rank of its host
+// The lowest rank of a host fails after all records are in the Store. The other rank of this host
 // waits for the memory, and the ranks of the other host wait for the end of the formation.
 TEST(Formation, ARankThatCannotShareItsMemoryEndsTheFormationOnAllHosts) {
   const JobOfHosts job({0, 0, 1, 1});
-  std::vector<Status> ends(4);
+  std::vector<Status> statuses(4);
   std::vector<std::jthread> threads;
   for (int rank = 0; rank < 4; ++rank)
     threads.emplace_back([&, rank] {
       const EngineOptions options = formation_options(rank, 4);
-      ends[static_cast<std::size_t>(rank)] =
+      statuses[static_cast<std::size_t>(rank)] =
           form({.options = options,
                 .stores = {job.job_store(), job.store_of(rank)},
                 .make_heap = [rank](std::size_t bytes) -> Result<std::shared_ptr<SharedHeap>> {
@@ -248,52 +255,52 @@ TEST(Formation, ARankThatCannotShareItsMemoryEndsTheFormationOnAllHosts) {
               .status();
     });
   threads.clear();
-  EXPECT_EQ(ends[2], Status::stop("no memory"));
+  EXPECT_EQ(statuses[2], Status::stop("no memory"));
   for (const std::size_t rank : {0U, 1U, 3U})
-    EXPECT_EQ(ends[rank], Status::rebuild_group("rank 2 could not start: no memory"));
+    EXPECT_EQ(statuses[rank], Status::rebuild_group("rank 2 could not start: no memory"));
 }
 
 TEST(Formation, ErrorsNameTheMissingRanksAndTheHostsThatHaveJoined) {
   const JobOfHosts job({0, 1, 0, 1});
   std::vector<std::jthread> threads;
-  std::vector<Status> ends(4);
+  std::vector<Status> statuses(4);
   for (const int rank : {0, 2})
     threads.emplace_back([&, rank] {
       EngineOptions options = formation_options(rank, 4);
       options.start_timeout = std::chrono::milliseconds(rank == 0 ? 1000 : 60'000);
-      ends[static_cast<std::size_t>(rank)] = job.form(options).status();
+      statuses[static_cast<std::size_t>(rank)] = job.form(options).status();
     });
   threads.clear();
-  EXPECT_EQ(ends[0].code(), StatusCode::kRebuildGroup);
-  EXPECT_THAT(ends[0].message(),
+  EXPECT_EQ(statuses[0].code(), StatusCode::kRebuildGroup);
+  EXPECT_THAT(statuses[0].message(),
               AllOf(HasSubstr("rank 0 waited 1 s for ranks 1, 3 (there are "),
                     HasSubstr(" (ranks 0, 2)), in vain: do all workers call init()")));
-  EXPECT_THAT(ends[2].message(), HasSubstr("rank 0 could not start: rank 0 waited 1 s"));
+  EXPECT_THAT(statuses[2].message(), HasSubstr("rank 0 could not start: rank 0 waited 1 s"));
 }
 
 TEST(Formation, OnOneHostErrorsNameOnlyTheMissingRank) {
   const auto store = std::make_shared<MemoryStore>();
   EngineOptions options = formation_options(0, 2);
   options.start_timeout = std::chrono::milliseconds(1);
-  const auto formed =
+  const auto formation =
       form({.options = options,
             .stores = Stores::on_one_host(store),
             .make_heap = [](std::size_t bytes) { return SharedHeap::create(bytes); }});
-  EXPECT_THAT(formed.status().message(), HasSubstr("waited 0 s for rank 1, in vain"));
+  EXPECT_THAT(formation.status().message(), HasSubstr("waited 0 s for rank 1, in vain"));
 }
 
 // The launcher has started four ranks on one host, but two of them use another LocalStore.
 TEST(Formation, AWrongTopologyFromTheLauncherIsAnError) {
-  const auto formed = JobOfHosts({0, 0, 1, 1}).form_all({}, [](EngineOptions& options) {
+  const auto formations = JobOfHosts({0, 0, 1, 1}).form_all({}, [](EngineOptions& options) {
     options.topology.local_rank = options.topology.rank;
     options.topology.local_size = 4;
     options.topology.cross_rank = 0;
     options.topology.cross_size = 1;
   });
-  for (const auto& formation : formed)
+  for (const auto& formation : formations)
     EXPECT_EQ(formation.status().code(), StatusCode::kFixCall) << formation.status().message();
   EXPECT_THAT(
-      formed[3].status().message(),
+      formations[3].status().message(),
       AllOf(HasSubstr("rank 3 was started as local rank 3 of 4 and cross rank 0 of 1, but "
                       "was found to be local rank 1 of 2 and cross rank 1 of 2: the ranks "
                       "that share memory are on "),
@@ -301,20 +308,20 @@ TEST(Formation, AWrongTopologyFromTheLauncherIsAnError) {
 }
 
 TEST(Formation, AWrongTopologyOfOneRankFailsAllRanks) {
-  const auto formed = JobOfHosts({0, 0, 1}).form_all({}, [](EngineOptions& options) {
+  const auto formations = JobOfHosts({0, 0, 1}).form_all({}, [](EngineOptions& options) {
     if (options.topology.rank == 1) options.topology.local_size = 3;
   });
-  EXPECT_EQ(formed[1].status().code(), StatusCode::kFixCall);
-  EXPECT_THAT(formed[1].status().message(),
+  EXPECT_EQ(formations[1].status().code(), StatusCode::kFixCall);
+  EXPECT_THAT(formations[1].status().message(),
               HasSubstr("rank 1 was started as local rank 1 of 3 and cross rank 0 of 1, but was "
                         "found to be local rank 1 of 2 and cross rank 0 of 1"));
   for (const std::size_t rank : {0U, 2U})
-    EXPECT_THAT(formed[rank].status().message(),
+    EXPECT_THAT(formations[rank].status().message(),
                 HasSubstr("rank 1 could not start: rank 1 was started as"));
 }
 
 TEST(Formation, ACorrectTopologyFromTheLauncherIsAccepted) {
-  const auto formed = JobOfHosts({0, 1, 0, 1}).form_all({}, [](EngineOptions& options) {
+  const auto formations = JobOfHosts({0, 1, 0, 1}).form_all({}, [](EngineOptions& options) {
     const int rank = options.topology.rank;
     options.topology = {.rank = rank,
                         .size = 4,
@@ -323,40 +330,41 @@ TEST(Formation, ACorrectTopologyFromTheLauncherIsAccepted) {
                         .cross_rank = rank % 2,
                         .cross_size = 2};
   });
-  EXPECT_THAT(topologies(formed), ElementsAre(ElementsAre(0, 2, 0, 2), ElementsAre(0, 2, 1, 2),
-                                              ElementsAre(1, 2, 0, 2), ElementsAre(1, 2, 1, 2)));
+  EXPECT_THAT(topologies(formations),
+              ElementsAre(ElementsAre(0, 2, 0, 2), ElementsAre(0, 2, 1, 2), ElementsAre(1, 2, 0, 2),
+                          ElementsAre(1, 2, 1, 2)));
 }
 
 TEST(Formation, OneRankOnTwoHostsIsAnError) {
   const JobOfHosts job({0, 1});
   const std::function<bool()> never_interrupted;
-  // The record has a pid of another host. Here, another process has the same pid, which must not
-  // matter.
+  // The record has the pid of a process on another host. This process happens to have the same pid,
+  // which must not matter.
   ASSERT_EQ(job.job_store()->set(keys::process(1),
                                  keys::ProcessRecord{::getpid(), "another token", "hen"}.encode()),
             Status());
-  const auto formed = job.form(formation_options(1, 2));
-  EXPECT_EQ(formed.status().code(), StatusCode::kFixCall);
+  const auto formation = job.form(formation_options(1, 2));
+  EXPECT_EQ(formation.status().code(), StatusCode::kFixCall);
   const std::string pid = std::to_string(::getpid());
-  EXPECT_THAT(formed.status().message(),
+  EXPECT_THAT(formation.status().message(),
               AllOf(HasSubstr("the processes " + pid + " on hen and " + pid + " on "),
                     HasSubstr(" both have rank 1 of 2")));
 }
 
 TEST(Formation, ARecordThatDiffersOnAnotherHostIsAnError) {
-  const auto formed = JobOfHosts({0, 1}).form_all({}, [](EngineOptions& options) {
+  const auto formations = JobOfHosts({0, 1}).form_all({}, [](EngineOptions& options) {
     options.bucket_bytes = static_cast<std::size_t>(options.topology.rank);
   });
-  EXPECT_EQ(formed[0].status(),
+  EXPECT_EQ(formations[0].status(),
             Status::fix_call("rank 0 has FARANDOLE_BUCKET_BYTES=0, rank 1 has 1; it must be the "
                              "same in all workers"));
-  EXPECT_EQ(formed[1].status().code(), StatusCode::kFixCall);
+  EXPECT_EQ(formations[1].status().code(), StatusCode::kFixCall);
 }
 
 // Rank 0 fails while rank 1 waits for rank 0 and for rank 2. Rank 2 never joins.
 TEST(Formation, ARankThatFailsEndsTheWaitOfTheOthers) {
   const JobOfHosts job({0, 0, 0});
-  std::jthread other([&job] {
+  std::jthread rank_1([&job] {
     EXPECT_EQ(job.form(formation_options(1, 3)).status(),
               Status::rebuild_group("rank 0 could not start: the group [7] names rank 7, which is "
                                     "not one of this job (0 to 2)"));
@@ -369,9 +377,9 @@ TEST(Formation, ARankThatComesAfterTheFormationIsRejected) {
   ByteWriter no_error;
   no_error.put_text("");
   ASSERT_TRUE(job.job_store()->set(keys::complete(1), no_error.take()).ok());
-  const auto formed = job.form(formation_options(1, 2));
-  EXPECT_EQ(formed.status().code(), StatusCode::kFixCall);
-  EXPECT_THAT(formed.status().message(),
+  const auto formation = job.form(formation_options(1, 2));
+  EXPECT_EQ(formation.status().code(), StatusCode::kFixCall);
+  EXPECT_THAT(formation.status().message(),
               HasSubstr("rank 1 of 2 came when the others had already formed the job without it"));
 }
 
@@ -394,9 +402,9 @@ TEST(Formation, MemoryWithoutItsDescriptorsIsAnError) {
   const EngineOptions options = formation_options(0, 2);
   publish_rank_1(job, options);
   ASSERT_TRUE(job.store_of(1)->set(keys::memory(1, 1), {}).ok());
-  const auto formed = job.form(options);
-  EXPECT_EQ(formed.status().code(), StatusCode::kStop);
-  EXPECT_THAT(formed.status().message(), HasSubstr("rank 1 sent 0 descriptors instead of 2"));
+  const auto formation = job.form(options);
+  EXPECT_EQ(formation.status().code(), StatusCode::kStop);
+  EXPECT_THAT(formation.status().message(), HasSubstr("rank 1 sent 0 descriptors instead of 2"));
 }
 
 TEST(Formation, AHostThatIsCompleteWithoutItsMemoryIsAnError) {
@@ -417,9 +425,9 @@ TEST(Formation, MissingMemoryIsNamedByItsRank) {
   EngineOptions options = formation_options(0, 2);
   options.start_timeout = std::chrono::milliseconds(1000);
   publish_rank_1(job, options);
-  const auto formed = job.form(options);
-  EXPECT_EQ(formed.status().code(), StatusCode::kRebuildGroup);
-  EXPECT_THAT(formed.status().message(),
+  const auto formation = job.form(options);
+  EXPECT_EQ(formation.status().code(), StatusCode::kRebuildGroup);
+  EXPECT_THAT(formation.status().message(),
               HasSubstr("rank 0 waited 1 s for the shared memory of rank 1, in vain"));
 }
 

@@ -21,13 +21,13 @@ std::string groups_text(const std::vector<std::vector<int>>& groups) {
 }
 
 Status check_group(const std::vector<int>& ranks, int size) {
-  const bool ascending =
+  const bool is_ascending =
       std::adjacent_find(ranks.begin(), ranks.end(), std::greater_equal<>()) == ranks.end();
-  if (!ranks.empty() && ascending && (ranks.front() < 0 || ranks.back() >= size))
+  if (!ranks.empty() && is_ascending && (ranks.front() < 0 || ranks.back() >= size))
     return Status::fix_call(
         format_text("the group {} names rank {}, which is not one of this job (0 to {})",
                     group_text(ranks), ranks.front() < 0 ? ranks.front() : ranks.back(), size - 1));
-  if (ranks.empty() || !ascending)
+  if (ranks.empty() || !is_ascending)
     return Status::fix_call(format_text(
         "the group {} is not an ascending list of ranks of this job (0 to {}); name each member "
         "once, the smallest first",

@@ -16,7 +16,8 @@ inline constexpr std::size_t kGroupsMax = 32;
 std::string group_text(const std::vector<int>& ranks);
 // Returns a list of groups as error texts show it: "[[0, 1], [1, 2]]".
 std::string groups_text(const std::vector<std::vector<int>>& groups);
-// Checks a list of ranks. Errors: kFixCall unless the list is ascending and within 0 … size − 1.
+// Checks a list of ranks. Errors: kFixCall if the list is empty or not ascending, or has a rank
+// outside 0 … size − 1.
 Status check_group(const std::vector<int>& ranks, int size);
 // The size of an elastic job changes. So a group may contain ranks that do not exist at the moment,
 // and it may have the same ranks as the world.

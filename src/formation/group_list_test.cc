@@ -27,10 +27,11 @@ TEST(GroupList, MayLackRanksIfTheSizeOfTheJobChanges) {
               ElementsAre(ElementsAre(0, 1, 2), ElementsAre(1), ElementsAre(), ElementsAre(0, 1, 2),
                           ElementsAre(), ElementsAre(0, 2)))
       << "each group has the same number in a job of any size";
-  for (const std::vector<std::vector<int>>& wrong :
+  for (const std::vector<std::vector<int>>& invalid_groups :
        {std::vector<std::vector<int>>{{}}, {{9, 3}}, {{3, 3}}, {{-1, 3}}, {{3}, {3}}})
-    EXPECT_EQ(all_groups(wrong, 3, JobSize::kChanges).status().code(), StatusCode::kFixCall)
-        << groups_text(wrong);
+    EXPECT_EQ(all_groups(invalid_groups, 3, JobSize::kChanges).status().code(),
+              StatusCode::kFixCall)
+        << groups_text(invalid_groups);
 }
 
 TEST(GroupList, IsBounded) {

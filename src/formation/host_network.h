@@ -17,15 +17,15 @@ namespace farandole {
 
 // Returns the job number for the links of an engine. Engines with different numbers never accept
 // each other's connections. The number depends on the name of the job (see job_name.h) and on
-// `engine`. If an engine has only some ranks of a job, `engine` is the text that identifies it; for
-// an engine of all ranks, it is empty.
+// `engine`. If an engine has only some ranks of a job, `engine` is a text that identifies the
+// engine. If an engine has all ranks, `engine` is empty.
 std::uint64_t job_number(const std::string& job_name, const std::string& engine);
 
 class HostNetwork {
  public:
   struct Options {
     std::uint64_t job = 0;         // see job_number(); the same on all ranks
-    InterfaceChoice interfaces{};  // at which addresses to listen
+    InterfaceChoice interfaces{};  // chooses the addresses at which to listen
     std::uint16_t port_first = 0;  // 0 and 0: any free port
     std::uint16_t port_last = 0;
     bool seals_data = true;  // the same on all ranks
@@ -40,7 +40,7 @@ class HostNetwork {
   // other ranks reach this rank. Errors: kFixCall for a wrong choice of interfaces; kStop.
   Result<std::vector<std::string>> listen(int rank, std::int64_t epoch);
   // Makes the channels of a formation. The formation must outlive the channels. Call listen()
-  // before. `start_timeout` is the limit for each connection. Errors: kStop.
+  // first. `start_timeout` is the limit for each connection. Errors: kStop.
   Result<std::unique_ptr<Channels>> make_channels(const Formation& formation,
                                                   std::chrono::milliseconds start_timeout);
 

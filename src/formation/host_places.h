@@ -1,6 +1,6 @@
-// Host places: if another launcher has started the ranks of a job, the ranks find out here which of
-// them are on the same host. They need this before they share a LocalStore. Each rank publishes a
-// text, its place; ranks with the same place can share a LocalStore.
+// Host places: if a launcher other than `farandole run` has started the ranks of a job, the ranks
+// find out here which of them are on the same host. They need this before they share a LocalStore.
+// Each rank publishes a text, its place; ranks with the same place can share a LocalStore.
 #pragma once
 
 #include <string>
@@ -14,9 +14,9 @@ namespace farandole {
 std::string own_place();
 
 // Publishes `place` as the place of `rank`, waits for the places of all ranks, and returns how many
-// ranks are at `place`. Errors: kRebuildGroup with the missing ranks at the limit, or if a rank
-// ends meanwhile; kFixCall on all ranks if two processes have the same rank; the errors of the
-// Store.
+// ranks are at `place`. Errors: kRebuildGroup if ranks are missing at the limit, or if a rank ends
+// meanwhile; kFixCall if another process has this rank, and then all other ranks fail, too; the
+// errors of the Store.
 Result<int> count_ranks_at(const std::string& place, int rank, int size, Store& store,
                            const WaitLimit& limit);
 

@@ -20,7 +20,7 @@ using ::testing::HasSubstr;
 
 TEST(HostPlaces, EachRankCountsTheRanksAtItsPlace) {
   const std::vector<std::string> places{"a", "b", "a", "a"};
-  const std::vector<int> expected{3, 1, 3, 3};
+  const std::vector<int> expected_counts{3, 1, 3, 3};
   MemoryStore store;
   std::vector<std::jthread> ranks;
   for (int rank = 0; rank < 4; ++rank)
@@ -28,7 +28,7 @@ TEST(HostPlaces, EachRankCountsTheRanksAtItsPlace) {
       const auto index = static_cast<std::size_t>(rank);
       const auto count = count_ranks_at(places[index], rank, 4, store, long_limit());
       ASSERT_EQ(count.status(), Status());
-      EXPECT_EQ(*count, expected[index]);
+      EXPECT_EQ(*count, expected_counts[index]);
     });
 }
 
@@ -46,10 +46,10 @@ TEST(HostPlaces, EndsIfTheFormationFailsOrIsInterrupted) {
   ASSERT_EQ(store.set(keys::complete(1), keys::text_value("worker 1 has ended")), Status());
   EXPECT_EQ(count_ranks_at("a", 0, 2, store, long_limit()).status(),
             Status::rebuild_group("worker 1 has ended"));
-  MemoryStore other;
+  MemoryStore second_store;
   const std::function<bool()> interrupted = [] { return true; };
   EXPECT_EQ(
-      count_ranks_at("a", 0, 2, other,
+      count_ranks_at("a", 0, 2, second_store,
                      {std::chrono::steady_clock::now() + std::chrono::minutes(1), interrupted})
           .status()
           .code(),

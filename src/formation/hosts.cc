@@ -42,49 +42,51 @@ std::vector<int> host_numbers(const std::vector<std::string>& tokens) {
 RankTopology topology_of(int rank, const std::vector<RankInfo>& ranks) {
   const auto hosts = ranks_by_host(ranks);
   const int host = ranks[static_cast<std::size_t>(rank)].host;
-  const auto& local = hosts[static_cast<std::size_t>(host)];
-  RankTopology found;
-  found.rank = rank;
-  found.size = static_cast<int>(ranks.size());
-  found.local_rank = static_cast<int>(std::ranges::find(local, rank) - local.begin());
-  found.local_size = static_cast<int>(local.size());
-  found.cross_rank = found.cross_size = 0;
-  for (std::size_t other = 0; other < hosts.size(); ++other) {
-    found.is_homogeneous &= hosts[other].size() == local.size();
-    if (hosts[other].size() <= static_cast<std::size_t>(found.local_rank)) continue;
-    ++found.cross_size;
-    if (other < static_cast<std::size_t>(host)) ++found.cross_rank;
+  const auto& local_ranks = hosts[static_cast<std::size_t>(host)];
+  RankTopology topology;
+  topology.rank = rank;
+  topology.size = static_cast<int>(ranks.size());
+  topology.local_rank =
+      static_cast<int>(std::ranges::find(local_ranks, rank) - local_ranks.begin());
+  topology.local_size = static_cast<int>(local_ranks.size());
+  topology.cross_rank = topology.cross_size = 0;
+  for (std::size_t other_host = 0; other_host < hosts.size(); ++other_host) {
+    topology.is_homogeneous &= hosts[other_host].size() == local_ranks.size();
+    if (hosts[other_host].size() <= static_cast<std::size_t>(topology.local_rank)) continue;
+    ++topology.cross_size;
+    if (other_host < static_cast<std::size_t>(host)) ++topology.cross_rank;
   }
-  return found;
+  return topology;
 }
 
 int cores_of_ranks(int host, const std::vector<RankInfo>& ranks) {
-  std::set<std::string> lists;  // many ranks may have the same list
+  std::set<std::string> core_lists;  // many ranks may have the same list
   for (const RankInfo& rank : ranks)
-    if (rank.host == host) lists.insert(rank.cores);
-  std::set<int> numbers;
-  for (const auto& list : lists)
-    for (const int number : numbers_in_list(list)) numbers.insert(number);
-  return static_cast<int>(numbers.size());
+    if (rank.host == host) core_lists.insert(rank.cores);
+  std::set<int> cores;
+  for (const auto& list : core_lists)
+    for (const int core : numbers_in_list(list)) cores.insert(core);
+  return static_cast<int>(cores.size());
 }
 
 std::string hosts_text(const std::vector<RankInfo>& ranks) {
   std::vector<std::string> texts;
-  for (const auto& local : ranks_by_host(ranks))
-    if (!local.empty())
-      texts.push_back(format_text(
-          "{} ({})", ranks[static_cast<std::size_t>(local.front())].host_name, ranks_text(local)));
+  for (const auto& local_ranks : ranks_by_host(ranks))
+    if (!local_ranks.empty())
+      texts.push_back(format_text("{} ({})",
+                                  ranks[static_cast<std::size_t>(local_ranks.front())].host_name,
+                                  ranks_text(local_ranks)));
   return join_text(texts, ", ");
 }
 
 Status check_given_topology(const RankTopology& given, const std::vector<RankInfo>& ranks) {
-  const RankTopology found = topology_of(given.rank, ranks);
+  const RankTopology actual = topology_of(given.rank, ranks);
   RankTopology expected = given;
   bool differs = false;
   for (const auto field : {&RankTopology::local_rank, &RankTopology::local_size,
                            &RankTopology::cross_rank, &RankTopology::cross_size}) {
-    if (expected.*field < 0) expected.*field = found.*field;
-    differs |= expected.*field != found.*field;
+    if (expected.*field < 0) expected.*field = actual.*field;
+    differs |= expected.*field != actual.*field;
   }
   if (!differs) return {};
   return Status::fix_call(format_text(
@@ -93,7 +95,7 @@ Status check_given_topology(const RankTopology& given, const std::vector<RankInf
       "and under one launcher, or unset the variables with the expected numbers "
       "(FARANDOLE_LOCAL_RANK, FARANDOLE_LOCAL_SIZE, FARANDOLE_CROSS_RANK, FARANDOLE_CROSS_SIZE, or "
       "those of the launcher that you use)",
-      given.rank, position_text(expected), position_text(found), hosts_text(ranks)));
+      given.rank, position_text(expected), position_text(actual), hosts_text(ranks)));
 }
 
 }  // namespace farandole

@@ -39,10 +39,10 @@ TEST(Hosts, CountTheCoresOfTheirRanksOnce) {
 TEST(Hosts, OfDifferentSizesAreNotHomogeneous) {
   const auto ranks = ranks_on({0, 1, 1, 2, 2, 2});
   for (int rank = 0; rank < 6; ++rank) EXPECT_FALSE(topology_of(rank, ranks).is_homogeneous);
-  const RankTopology found = topology_of(5, ranks);
-  EXPECT_EQ(found.local_rank, 2);
-  EXPECT_EQ(found.cross_rank, 0);
-  EXPECT_EQ(found.cross_size, 1);
+  const RankTopology topology = topology_of(5, ranks);
+  EXPECT_EQ(topology.local_rank, 2);
+  EXPECT_EQ(topology.cross_rank, 0);
+  EXPECT_EQ(topology.cross_size, 1);
   EXPECT_EQ(topology_of(4, ranks).cross_rank, 1);
   EXPECT_EQ(topology_of(4, ranks).cross_size, 2);
 }

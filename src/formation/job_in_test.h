@@ -54,22 +54,22 @@ class JobOfHosts {
          }});
   }
 
-  // Forms the job with one thread per rank, and returns the formations by rank. `change` may change
-  // the options of each rank.
+  // Forms the job with one thread per rank, and returns the formations by rank. `change_options`
+  // may change the options of each rank.
   std::vector<Result<Formation>> form_all(
       const std::vector<std::vector<int>>& groups = {},
-      const std::function<void(EngineOptions&)>& change = [](EngineOptions&) {}) const {
-    std::vector<Result<Formation>> formed;
-    for (int rank = 0; rank < size(); ++rank) formed.emplace_back(Status::stop("not formed"));
+      const std::function<void(EngineOptions&)>& change_options = [](EngineOptions&) {}) const {
+    std::vector<Result<Formation>> formations;
+    for (int rank = 0; rank < size(); ++rank) formations.emplace_back(Status::stop("not formed"));
     std::vector<std::jthread> threads;
     for (int rank = 0; rank < size(); ++rank)
       threads.emplace_back([&, rank] {
         EngineOptions options = formation_options(rank, size(), groups);
-        change(options);
-        formed[static_cast<std::size_t>(rank)] = form(options);
+        change_options(options);
+        formations[static_cast<std::size_t>(rank)] = form(options);
       });
     threads.clear();
-    return formed;
+    return formations;
   }
 
  private:

@@ -50,8 +50,9 @@ WaitLimit start_limit(const EngineOptions& options) {
   return {std::chrono::steady_clock::now() + options.start_timeout, options.interrupted};
 }
 
-// The keys of `whole_store` have no prefix.
-Status take_elastic_job_name(const EngineOptions& options, Store& whole_store) {
+// Reads the name of the elastic job and keeps it in the process context. The keys of `whole_store`
+// have no prefix.
+Status keep_elastic_job_name(const EngineOptions& options, Store& whole_store) {
   if (!is_epoch_of_elastic_job(options)) return {};
   ProcessContext& context = *options.context;
   const std::string end_key = keys::epoch_prefix(context.epoch()) + keys::member_is_gone();
@@ -82,7 +83,7 @@ Result<std::shared_ptr<LocalStore>> store_of_launcher(const EngineOptions& optio
                                                keys::engine_prefix(options.rendezvous_id))};
 }
 
-// For a job on this host.
+// Chooses the LocalStore for a job on one host.
 Result<std::shared_ptr<LocalStore>> choose_local_store(const EngineOptions& options) {
   if (has_launcher(options)) return store_of_launcher(options);
   const bool is_alone = options.topology.size == 1 || options.rendezvous_id.empty();
@@ -90,8 +91,8 @@ Result<std::shared_ptr<LocalStore>> choose_local_store(const EngineOptions& opti
   return open_store_by_id(options.rendezvous_id, options.topology.size, start_limit(options));
 }
 
-// For a job over several hosts. Without our launcher, the ranks find out in the job's Store how
-// many of them are on this host.
+// Chooses the LocalStore for a job over several hosts. Without `farandole run`, the ranks find out
+// in the job's Store `store` how many of them are on this host.
 Result<std::shared_ptr<LocalStore>> choose_local_store(const EngineOptions& options, Store& store,
                                                        const std::string& name) {
   if (has_launcher(options)) return store_of_launcher(options);
@@ -108,11 +109,12 @@ Result<std::shared_ptr<Store>> open_job_store(const EngineOptions& options,
                                               std::shared_ptr<const TlsContext> tls,
                                               const InterfaceChoice& interfaces) {
   const auto rank = static_cast<std::uint32_t>(options.topology.rank);
-  const RemoteStore::Options remote{
+  const RemoteStore::Options store_options{
       .places = options.job_store, .context = std::move(tls), .self = {Role::kWorker, rank}};
   const WaitLimit limit = start_limit(options);
-  return options.serves_job_store ? options.context->serve_job_store(remote, interfaces, limit)
-                                  : options.context->job_store(remote, limit);
+  return options.serves_job_store
+             ? options.context->serve_job_store(store_options, interfaces, limit)
+             : options.context->job_store(store_options, limit);
 }
 
 }  // namespace
@@ -134,16 +136,16 @@ bool has_other_launcher(const EngineOptions& options) {
 
 Result<StoresAndNetwork> open_stores_and_network(const EngineOptions& options) {
   FARANDOLE_TRY(check_topology(options));
-  StoresAndNetwork found;
-  found.stores.for_one_formation = !options.rendezvous_id.empty();
+  StoresAndNetwork opened;
+  opened.stores.for_one_formation = !options.rendezvous_id.empty();
   if (options.job_store.empty()) {
     if (is_epoch_of_elastic_job(options)) {
-      FARANDOLE_TRY_ASSIGN(const auto whole, open_whole_store(options));
-      FARANDOLE_TRY(take_elastic_job_name(options, *whole));
+      FARANDOLE_TRY_ASSIGN(const auto whole_store, open_whole_store(options));
+      FARANDOLE_TRY(keep_elastic_job_name(options, *whole_store));
     }
-    FARANDOLE_TRY_ASSIGN(found.stores.local, choose_local_store(options));
-    found.stores.job = found.stores.local;
-    return found;
+    FARANDOLE_TRY_ASSIGN(opened.stores.local, choose_local_store(options));
+    opened.stores.job = opened.stores.local;
+    return opened;
   }
   FARANDOLE_TRY_ASSIGN(const PortRange ports, parse_ports(options.ports));
   HostNetwork::Options network{.interfaces = parse_interfaces(options.network_interfaces),
@@ -153,24 +155,24 @@ Result<StoresAndNetwork> open_stores_and_network(const EngineOptions& options) {
                                .tcp = tcp_options(options.elastic_worker >= 0)};
   FARANDOLE_TRY_ASSIGN(const auto tls,
                        options.context->tls_context(options, start_limit(options).deadline));
-  // The group must be formed in the Store that has given the ranks, even if this Store was lost in
+  // The group must be formed in the Store from which the ranks came, even if this Store was lost in
   // the meantime.
-  if (is_epoch_of_elastic_job(options)) found.stores.job = options.context->kept_job_store();
-  if (found.stores.job == nullptr) {
-    FARANDOLE_TRY_ASSIGN(found.stores.job, open_job_store(options, tls, network.interfaces));
+  if (is_epoch_of_elastic_job(options)) opened.stores.job = options.context->kept_job_store();
+  if (opened.stores.job == nullptr) {
+    FARANDOLE_TRY_ASSIGN(opened.stores.job, open_job_store(options, tls, network.interfaces));
   }
-  FARANDOLE_TRY(take_elastic_job_name(options, *found.stores.job));
-  FARANDOLE_TRY_ASSIGN(const std::string name, job_name(*found.stores.job));
+  FARANDOLE_TRY(keep_elastic_job_name(options, *opened.stores.job));
+  FARANDOLE_TRY_ASSIGN(const std::string name, job_name(*opened.stores.job));
   network.job = job_number(name, options.rendezvous_id);
   if (has_other_launcher(options))
-    found.stores.reports = std::make_shared<PrefixedStore>(
-        found.stores.job, keys::reports_prefix(options.rendezvous_id));
+    opened.stores.reports = std::make_shared<PrefixedStore>(
+        opened.stores.job, keys::reports_prefix(options.rendezvous_id));
   if (!options.rendezvous_id.empty())
-    found.stores.job = std::make_shared<PrefixedStore>(std::move(found.stores.job),
-                                                       keys::engine_prefix(options.rendezvous_id));
-  FARANDOLE_TRY_ASSIGN(found.stores.local, choose_local_store(options, *found.stores.job, name));
-  found.network = std::make_unique<HostNetwork>(tls, std::move(network));
-  return found;
+    opened.stores.job = std::make_shared<PrefixedStore>(std::move(opened.stores.job),
+                                                        keys::engine_prefix(options.rendezvous_id));
+  FARANDOLE_TRY_ASSIGN(opened.stores.local, choose_local_store(options, *opened.stores.job, name));
+  opened.network = std::make_unique<HostNetwork>(tls, std::move(network));
+  return opened;
 }
 
 }  // namespace farandole

@@ -37,7 +37,7 @@ constexpr const char* kLostText =
 // launcher has made for the worker.
 [[noreturn]] void kill_own_group() {
   ::kill(0, SIGKILL);
-  ::_exit(1);  // only if kill() has failed
+  ::_exit(1);  // only if the signal has not ended this process
 }
 
 // Reads and drops some bytes. Closes the stream at its end.
@@ -50,11 +50,11 @@ void drop_output(Descriptor& stream) {
 }  // namespace
 
 struct LauncherWatch::State {
-  State(UnixSocket given_socket, Descriptor given_stop)
-      : socket(std::move(given_socket)), stop(std::move(given_stop)) {}
+  State(UnixSocket given_socket, Descriptor given_stop_event)
+      : socket(std::move(given_socket)), stop(std::move(given_stop_event)) {}
 
-  // Reads the next notice. Returns false if there is none yet.
-  bool take_notice();
+  // Reads and handles the next notice. Returns false if there is none yet.
+  bool handle_next_notice();
   void handle_lost_launcher();
   void announce(const std::string& text, Duration limit);
 
@@ -63,14 +63,14 @@ struct LauncherWatch::State {
   // start() uses these two members before the thread starts; then only the thread uses them.
   std::array<Descriptor, 2> output;  // read ends of our output pipes; may be invalid
   bool is_lost = false;
-  std::atomic<bool> may_outlive = false;
+  std::atomic<bool> may_outlive_launcher = false;
   std::atomic<bool> end_announced = false;  // readable without the lock
   std::optional<TimePoint> kill_time;       // set before end_announced
   Guarded<std::string> end_reason;
   struct Members {
     std::int64_t epoch = 0;
     std::function<void(int rank)> handler;
-    std::int64_t lost_epoch = 0;  // of the last lost member
+    std::int64_t lost_epoch = 0;  // the epoch of the last lost member
     int lost_rank = 0;
 
     void handle_loss() const {
@@ -80,21 +80,21 @@ struct LauncherWatch::State {
   Guarded<Members> members;
 };
 
-bool LauncherWatch::State::take_notice() {
+bool LauncherWatch::State::handle_next_notice() {
   auto message = socket.try_receive();
   if (message.status().code() == StatusCode::kRetry) return false;
   const auto notice = message.ok() ? LauncherNotice::decode(message->bytes) : std::nullopt;
   if (!notice) {
     handle_lost_launcher();
   } else if (notice->kind == LauncherNotice::Kind::kOutlive) {
-    may_outlive = true;
+    may_outlive_launcher = true;
     const std::size_t count = std::min(output.size(), message->descriptors.size());
     for (std::size_t i = 0; i < count; ++i) output.at(i) = std::move(message->descriptors[i]);
   } else if (notice->kind == LauncherNotice::Kind::kMemberLost) {
-    auto known = members.lock();
-    known->lost_epoch = notice->epoch;
-    known->lost_rank = notice->rank;
-    known->handle_loss();
+    auto locked_members = members.lock();
+    locked_members->lost_epoch = notice->epoch;
+    locked_members->lost_rank = notice->rank;
+    locked_members->handle_loss();
   } else {
     announce(notice->why, notice->limit);
   }
@@ -104,7 +104,7 @@ bool LauncherWatch::State::take_notice() {
 // Without kOutlive, the job goes on without this launcher and its workers. So this worker must end
 // at once.
 void LauncherWatch::State::handle_lost_launcher() {
-  if (!may_outlive && !end_announced) kill_own_group();
+  if (!may_outlive_launcher && !end_announced) kill_own_group();
   is_lost = true;
   announce(kLostText, kEndLimit);
 }
@@ -119,21 +119,21 @@ void LauncherWatch::State::announce(const std::string& text, Duration limit) {
 }
 
 Result<std::unique_ptr<LauncherWatch>> LauncherWatch::start(int descriptor) {
-  if (const Status checked = UnixSocket::check(descriptor); !checked.ok())
+  if (const Status check_status = UnixSocket::check(descriptor); !check_status.ok())
     return Status::fix_call(format_text(
         "FARANDOLE_LAUNCHER_DESCRIPTOR={} should be this worker's socket to its launcher, but {}. "
         "A wrapper between `farandole run` and this program may close inherited descriptors "
         "(Python's subprocess does unless close_fds=False)",
-        descriptor, checked.message()));
+        descriptor, check_status.message()));
   Descriptor duplicate(::fcntl(descriptor, F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
   Descriptor stop = Descriptor::above_standard_streams(::eventfd(0, EFD_CLOEXEC));
   if (!duplicate.valid() || !stop.valid() || ::fcntl(descriptor, F_SETFD, FD_CLOEXEC) != 0)
     return Status::stop("cannot watch the launcher: " + descriptor_advice());
   FARANDOLE_TRY_ASSIGN(auto socket, UnixSocket::adopt(std::move(duplicate)));
   auto state = std::make_shared<State>(std::move(socket), std::move(stop));
-  while (state->take_notice() && !state->is_lost) {
+  while (state->handle_next_notice() && !state->is_lost) {
   }
-  if (state->may_outlive) ::prctl(PR_SET_PDEATHSIG, 0);
+  if (state->may_outlive_launcher) ::prctl(PR_SET_PDEATHSIG, 0);
   std::unique_ptr<LauncherWatch> watch(new LauncherWatch(state));
   watch->process_ = ::getpid();
   try {
@@ -153,10 +153,10 @@ LauncherWatch::~LauncherWatch() {
     thread_.detach();
     return;
   }
-  const std::uint64_t one = 1;
-  (void)!::write(state_->stop.get(), &one, sizeof(one));
+  const std::uint64_t increment = 1;
+  (void)!::write(state_->stop.get(), &increment, sizeof(increment));
   thread_.join();
-  if (state_->may_outlive) ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (state_->may_outlive_launcher) ::prctl(PR_SET_PDEATHSIG, SIGKILL);
 }
 
 void LauncherWatch::watch_members(std::int64_t epoch, std::function<void(int rank)> handler) {
@@ -184,7 +184,7 @@ void LauncherWatch::run(const std::shared_ptr<State>& state) {
                                    {is_lost ? error.get() : -1, POLLIN, 0}}};
     ::poll(entries.data(), entries.size(), poll_timeout_ms(state->kill_time));
     if (entries[0].revents != 0) return;
-    if (entries[1].revents != 0) state->take_notice();
+    if (entries[1].revents != 0) state->handle_next_notice();
     if (entries[2].revents != 0) drop_output(output);
     if (entries[3].revents != 0) drop_output(error);
     if (state->kill_time && std::chrono::steady_clock::now() >= *state->kill_time) kill_own_group();

@@ -32,10 +32,10 @@ TimePoint test_deadline() { return std::chrono::steady_clock::now() + seconds(60
 // A launcher and its socket to a worker.
 struct Launcher {
   Launcher() {
-    auto ends = UnixSocket::make_pair();
-    CHECK(ends.ok(), "socketpair");
-    launcher_socket.emplace(std::move(ends->first));
-    worker_socket = ends->second.take_descriptor();
+    auto sockets = UnixSocket::make_pair();
+    CHECK(sockets.ok(), "socketpair");
+    launcher_socket.emplace(std::move(sockets->first));
+    worker_socket = sockets->second.take_descriptor();
   }
   void send_notice(const LauncherNotice& notice, const std::vector<int>& output = {}) const {
     CHECK(launcher_socket->try_send(notice.encode(), output).ok(), "try_send");
@@ -63,8 +63,8 @@ TEST(LauncherWatch, NeedsTheSocketOfTheLauncher) {
   EXPECT_THAT(watch.status().message(), HasSubstr("should be this worker's socket"));
 }
 
-// Runs `worker` in a child process with its own process group. Meanwhile, calls `action` for the
-// launcher. Returns the exit code of the child, or 128 + the signal that has killed it.
+// Runs `worker` in a child process with its own process group. Meanwhile, calls `action` in the
+// role of the launcher. Returns the exit code of the child, or 128 + the signal that has killed it.
 int exit_code_of_worker(
     Launcher& launcher, const std::function<int()>& worker,
     const std::function<void()>& action = [] {}) {
@@ -92,29 +92,29 @@ LauncherNotice loss_notice(std::int64_t epoch, int rank) {
 TEST(LauncherWatch, ReportsWhichMemberOfTheEpochIsLost) {
   const Launcher launcher;
   const auto watch = LauncherWatch::start(launcher.worker_socket.get());
-  std::atomic<int> lost = -1;
-  (*watch)->watch_members(2, [&](int rank) { lost = rank; });
+  std::atomic<int> lost_rank = -1;
+  (*watch)->watch_members(2, [&](int rank) { lost_rank = rank; });
   launcher.send_notice(loss_notice(1, 5));
   launcher.send_notice(loss_notice(3, 6));
   launcher.send_notice(loss_notice(2, 4));
   const TimePoint deadline = test_deadline();
-  while (lost < 0 && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
-  EXPECT_EQ(lost, 4) << "the others are of other epochs";
+  while (lost_rank < 0 && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
+  EXPECT_EQ(lost_rank, 4) << "the other notices are of other epochs";
 }
 
 TEST(LauncherWatch, ReportsALossThatWasAnnouncedBefore) {
   const Launcher launcher;
   launcher.send_notice(loss_notice(2, 4));
   const auto watch = LauncherWatch::start(launcher.worker_socket.get());
-  int lost = -1;
-  const auto handler = [&](int rank) { lost = rank; };
+  int lost_rank = -1;
+  const auto handler = [&](int rank) { lost_rank = rank; };
   (*watch)->watch_members(1, handler);
-  EXPECT_EQ(lost, -1);
+  EXPECT_EQ(lost_rank, -1);
   (*watch)->watch_members(2, handler);
-  EXPECT_EQ(lost, 4);
-  lost = -1;
+  EXPECT_EQ(lost_rank, 4);
+  lost_rank = -1;
   (*watch)->watch_members(0, {});
-  EXPECT_EQ(lost, -1);
+  EXPECT_EQ(lost_rank, -1);
 }
 
 // If the job must end, the watch runs until its process ends. So these tests use child processes.
@@ -158,8 +158,8 @@ TEST(LauncherWatch, AWorkerMayOutliveItsLauncher) {
   launcher.send_notice(kOutlive);
   const auto worker = [&] {
     const auto watch = LauncherWatch::start(launcher.worker_socket.get());
-    const std::string why = (*watch)->announced_end(test_deadline());
-    return why.find("has ended without ending its workers") != std::string::npos ? 75 : 1;
+    const std::string end_reason = (*watch)->announced_end(test_deadline());
+    return end_reason.find("has ended without ending its workers") != std::string::npos ? 75 : 1;
   };
   EXPECT_EQ(exit_code_of_worker(launcher, worker, [&] { launcher.launcher_socket.reset(); }), 75);
 }
@@ -175,10 +175,10 @@ TEST(LauncherWatch, OtherWorkersAreKilledWithTheirLauncher) {
 }
 
 TEST(LauncherWatch, AWorkerThatHangsIsKilledAtTheLimitWithItsChildren) {
-  std::array<int, 2> ends{};
-  ASSERT_EQ(::pipe2(ends.data(), O_CLOEXEC), 0);
-  const Descriptor reading(ends[0]);
-  Descriptor writing(ends[1]);
+  std::array<int, 2> pipe_ends{};
+  ASSERT_EQ(::pipe2(pipe_ends.data(), O_CLOEXEC), 0);
+  const Descriptor read_end(pipe_ends[0]);
+  Descriptor write_end(pipe_ends[1]);
   Launcher launcher;
   const auto worker = [&]() -> int {
     if (::fork() == 0) hang();  // keeps the pipe open
@@ -189,9 +189,9 @@ TEST(LauncherWatch, AWorkerThatHangsIsKilledAtTheLimitWithItsChildren) {
     launcher.send_notice({.limit = milliseconds(1), .why = "it is late"});
   };
   EXPECT_EQ(exit_code_of_worker(launcher, worker, send_notice), 128 + SIGKILL);
-  writing.reset();
+  write_end.reset();
   char byte = 0;
-  EXPECT_EQ(::read(reading.get(), &byte, 1), 0) << "no child is left";
+  EXPECT_EQ(::read(read_end.get(), &byte, 1), 0) << "no child is left";
 }
 
 TEST(LauncherWatch, TheLimitOutlivesTheWatch) {
@@ -206,22 +206,22 @@ TEST(LauncherWatch, TheLimitOutlivesTheWatch) {
   EXPECT_EQ(exit_code_of_worker(launcher, worker), 128 + SIGKILL);
 }
 
-// The launcher reads the output. When the launcher is gone, the watch reads the output.
+// The launcher reads the output of its worker. When the launcher is gone, the watch reads it.
 TEST(LauncherWatch, OutputCanBeWrittenWithoutALauncher) {
-  std::array<int, 2> ends{};
-  ASSERT_EQ(::pipe2(ends.data(), O_CLOEXEC | O_NONBLOCK), 0);
-  Descriptor reading(ends[0]);
-  const Descriptor writing(ends[1]);
-  ASSERT_EQ(::fcntl(writing.get(), F_SETFL, 0), 0);  // without a reader, its writes block
+  std::array<int, 2> pipe_ends{};
+  ASSERT_EQ(::pipe2(pipe_ends.data(), O_CLOEXEC | O_NONBLOCK), 0);
+  Descriptor read_end(pipe_ends[0]);
+  const Descriptor write_end(pipe_ends[1]);
+  ASSERT_EQ(::fcntl(write_end.get(), F_SETFL, 0), 0);  // its writes block if the pipe is full
   Launcher launcher;
-  launcher.send_notice(kOutlive, {reading.get()});
-  reading.reset();
+  launcher.send_notice(kOutlive, {read_end.get()});
+  read_end.reset();
   const auto worker = [&] {
     const auto watch = LauncherWatch::start(launcher.worker_socket.get());
     const std::string large_text(1 << 20, 'x');
     for (std::size_t written = 0; written < large_text.size();) {
       const auto count =
-          ::write(writing.get(), large_text.data() + written, large_text.size() - written);
+          ::write(write_end.get(), large_text.data() + written, large_text.size() - written);
       if (count < 0) return 1;
       written += static_cast<std::size_t>(count);
     }

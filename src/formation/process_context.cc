@@ -53,12 +53,12 @@ Result<std::shared_ptr<SharedHeap>> ProcessContext::heap(std::size_t bytes) {
   return heap;
 }
 
-void ProcessContext::make_continued_timeline(int slot, const Knobs& knobs) {
+void ProcessContext::make_timeline_state(int slot, const Knobs& knobs) {
   auto state = state_.lock();
-  if (state->continued_timeline) return;
+  if (state->timeline_state) return;
   const TraceText::Rank rank{
       .rank = slot, .pid = ::getpid(), .elastic_worker = knobs.elastic_worker};
-  state->continued_timeline = std::make_shared<Timeline::SharedState>(
+  state->timeline_state = std::make_shared<Timeline::SharedState>(
       TraceText(rank), knobs.timeline_path, knobs.timeline_mark_cycles);
 }
 
@@ -76,7 +76,7 @@ Result<std::shared_ptr<LocalStore>> ProcessContext::launcher_store(int descripto
 // that needs the lock. If two threads connect at the same time, both connections work.
 Result<std::shared_ptr<Store>> ProcessContext::job_store(const RemoteStore::Options& options,
                                                          const WaitLimit& limit) {
-  if (auto known = existing_job_store(options.places)) return known;
+  if (auto existing_store = existing_job_store(options.places)) return existing_store;
   FARANDOLE_TRY_ASSIGN(std::shared_ptr<Store> store, RemoteStore::connect(options, limit));
   state_.lock()->job_stores[options.places] = store;
   return store;
@@ -85,7 +85,7 @@ Result<std::shared_ptr<Store>> ProcessContext::job_store(const RemoteStore::Opti
 Result<std::shared_ptr<Store>> ProcessContext::serve_job_store(const RemoteStore::Options& options,
                                                                const InterfaceChoice& interfaces,
                                                                const WaitLimit& limit) {
-  if (auto known = existing_job_store(options.places)) return known;
+  if (auto existing_store = existing_job_store(options.places)) return existing_store;
   FARANDOLE_TRY_ASSIGN(auto store, open_hosted_store(options, interfaces, limit));
   auto state = state_.lock();
   state->served_store = store;

@@ -1,7 +1,8 @@
-// ProcessContext: finds the objects that the engines of one process share. It owns only three of
-// them: the job's secret, because the secret can be read only once; the job's Store, if this
-// process serves the Store or the job is elastic; and the watch over the launcher of an elastic
-// job. The other objects are destroyed with the last engine or tensor that uses them.
+// ProcessContext: finds the objects that the engines of one process share. It owns the job's
+// secret, because the secret can be read only once; the job's Store, if this process serves the
+// Store or the job is elastic; the failpoint; and, for an elastic job, the watch over the launcher
+// and the shared data of the timelines. The other objects are destroyed with the last engine or
+// tensor that uses them.
 #pragma once
 
 #include <functional>
@@ -29,7 +30,7 @@ namespace farandole {
 // The memory of an engine's flight record.
 struct FlightMemory {
   std::shared_ptr<Segment> segment;   // has no other owner
-  std::shared_ptr<void> reservation;  // no other engine writes there while it exists
+  std::shared_ptr<void> reservation;  // while it exists, no other engine writes to `segment`
 };
 
 // Any thread may call its functions.
@@ -47,11 +48,11 @@ class ProcessContext {
   Result<std::shared_ptr<Store>> job_store(const RemoteStore::Options& options,
                                            const WaitLimit& limit);
   // Serves the job's Store at options.places, in a thread, as long as the context exists. Returns a
-  // connection to the Store, which job_store() also returns from then on. Rank 0 calls it if
-  // another launcher has started the ranks. If this process already serves the Store or is
-  // connected to it (as another rank of the whole job), returns the existing connection. Looks up
-  // the names of the places until the limit. Errors: kFixCall (a place that is not on this host),
-  // kRetry, kStop.
+  // connection to the Store, which job_store() also returns from then on. Rank 0 calls it if a
+  // launcher other than `farandole run` has started the ranks. If this process already serves the
+  // Store or is connected to it (as another rank of the whole job), returns the existing
+  // connection. The limit is for the lookup of the host names in the places. Errors: kFixCall (a
+  // place that is not on this host), kRetry, kStop.
   Result<std::shared_ptr<Store>> serve_job_store(const RemoteStore::Options& options,
                                                  const InterfaceChoice& interfaces,
                                                  const WaitLimit& limit);
@@ -80,12 +81,11 @@ class ProcessContext {
     state_.lock()->elastic_job_name = std::move(name);
   }
   // The data that all timelines of this elastic worker share; null before
-  // make_continued_timeline().
-  std::shared_ptr<Timeline::SharedState> continued_timeline() {
-    return state_.lock()->continued_timeline;
-  }
-  // Makes this data, for the timeline of the knobs, if it does not exist yet.
-  void make_continued_timeline(int slot, const Knobs& knobs);
+  // make_timeline_state().
+  std::shared_ptr<Timeline::SharedState> timeline_state() { return state_.lock()->timeline_state; }
+  // Makes the data that timeline_state() returns, for the timeline that `knobs` describe.
+  // Does nothing if the data exists already.
+  void make_timeline_state(int slot, const Knobs& knobs);
   // Keeps the connection to the job's Store, even while the process has no engine.
   void keep_job_store(std::shared_ptr<Store> store) {
     state_.lock()->kept_job_store = std::move(store);
@@ -101,8 +101,9 @@ class ProcessContext {
   // Returns null if the text is empty. All engines with the same text share the failpoint, so it
   // counts the passes of all groups of the process. Errors: as Failpoint::parse().
   Result<std::shared_ptr<Failpoint>> failpoint(const std::string& text);
-  // Returns the launcher's memory. Without a descriptor (−1), or while another engine writes there,
-  // returns new memory with an open descriptor instead. Errors: kFixCall, kStop.
+  // Returns the launcher's memory for a flight record. Without a descriptor (−1), or while another
+  // engine writes to that memory, returns new memory with an open descriptor instead. Errors:
+  // kFixCall, kStop.
   Result<FlightMemory> flight_memory(int descriptor);
 
  private:
@@ -117,14 +118,14 @@ class ProcessContext {
     std::map<int, std::weak_ptr<void>> flight_reservations;  // by descriptor
     std::shared_ptr<const TlsContext> tls;                   // also owned by connections
     std::shared_ptr<Store> served_store;                     // also owned by engines
-    std::shared_ptr<Store> kept_job_store;                   // of an elastic job
+    std::shared_ptr<Store> kept_job_store;                   // only in an elastic job
     std::string served_places;
     std::int64_t epoch = 0;
     std::shared_ptr<LauncherWatch> launcher_watch;  // shared with calls that use it
     std::int64_t state_epoch = 0;
     bool knows_state = false;
     std::optional<ElasticJobName> elastic_job_name;
-    std::shared_ptr<Timeline::SharedState> continued_timeline;  // also owned by timelines
+    std::shared_ptr<Timeline::SharedState> timeline_state;  // also owned by timelines
     std::string failpoint_text;
     std::shared_ptr<Failpoint> failpoint;  // also owned by engines
   };

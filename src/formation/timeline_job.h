@@ -12,11 +12,11 @@
 
 namespace farandole {
 
-// The elastic job of the group that was formed.
+// The elastic job to which the group of a formation belongs.
 struct ElasticGroup {
   std::int64_t epoch = 0;
   ElasticJobName job;
-  bool may_have_other_hosts = false;  // in other groups of the job
+  bool may_have_other_hosts = false;  // other groups of the job may be on other hosts
 };
 
 // Finds the name of the job. If the job has several hosts, also compares this host's clock with the

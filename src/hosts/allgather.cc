@@ -10,11 +10,11 @@
 
 namespace farandole {
 
-NoteSizes HostsAllgather::note_sizes(const HostParts& hosts) {
+NoteSizes HostsAllgather::note_sizes(const HostParts& parts) {
   NoteSizes sizes;
-  for (int host = 0; host < hosts.hosts(); ++host)
-    sizes.payloads.push_back(hosts.members_on(host) *
-                             static_cast<std::int64_t>(sizeof(std::int64_t)));
+  for (int host = 0; host < parts.hosts(); ++host)
+    sizes.payload_bytes.push_back(parts.members_on(host) *
+                                  static_cast<std::int64_t>(sizeof(std::int64_t)));
   return sizes;
 }
 
@@ -26,7 +26,7 @@ HostsAllgather::HostsAllgather(Group& group, const StepIdentity& identity,
       copies_(notes_, 1) {}
 
 std::optional<NoteHeader> HostsAllgather::write_note(std::span<std::byte> payload) const {
-  for (int member = 0; member < hosts().members_on(hosts().host); ++member) {
+  for (int member = 0; member < parts().members_on(parts().host); ++member) {
     const std::int64_t rows = notes_.entry_barrier().declared_count(member);
     std::memcpy(payload.data() + static_cast<std::size_t>(member) * sizeof(rows), &rows,
                 sizeof(rows));
@@ -34,13 +34,13 @@ std::optional<NoteHeader> HostsAllgather::write_note(std::span<std::byte> payloa
   return NoteHeader{};
 }
 
-// Returns false if a number of rows is negative or a sum overflows. The result is the same on all
-// members.
+// Returns false if a number of rows is negative or a sum overflows. All members return the same
+// value.
 bool HostsAllgather::read_rows() {
-  scratch_->counts.assign(static_cast<std::size_t>(hosts().group_members()), 0);
-  for (int host = 0; host < hosts().hosts(); ++host) {
+  scratch_->counts.assign(static_cast<std::size_t>(parts().group_members()), 0);
+  for (int host = 0; host < parts().hosts(); ++host) {
     const std::byte* from = notes_.payload(host);
-    for (const int member : hosts().members[static_cast<std::size_t>(host)]) {
+    for (const int member : parts().members[static_cast<std::size_t>(host)]) {
       std::memcpy(&scratch_->counts[static_cast<std::size_t>(member)], from, sizeof(std::int64_t));
       from += sizeof(std::int64_t);
     }
@@ -56,18 +56,18 @@ std::optional<std::int64_t> HostsAllgather::on_all_arrived() {
 
 HostCopies::Streams HostsAllgather::streams() const {
   HostCopies::Streams streams = {.outgoing = std::vector<HostStream>(1),
-                                 .incoming = std::vector<HostStream>(hosts().members.size())};
-  for (int host = 0; host < hosts().hosts(); ++host) {
-    HostStream& stream = host == hosts().host ? streams.outgoing[0]
+                                 .incoming = std::vector<HostStream>(parts().members.size())};
+  for (int host = 0; host < parts().hosts(); ++host) {
+    HostStream& stream = host == parts().host ? streams.outgoing[0]
                                               : streams.incoming[static_cast<std::size_t>(host)];
     int index = 0;
-    for (const int member : hosts().members[static_cast<std::size_t>(host)]) {
+    for (const int member : parts().members[static_cast<std::size_t>(host)]) {
       const auto position = static_cast<std::size_t>(member);
-      stream.add({.from = index++,
+      stream.add({.sender = index++,
                   .bytes = scratch_->counts[position] * options_.row_bytes,
                   .output_offset = scratch_->offsets[position]});
     }
-    streams.longest = std::max(streams.longest, stream.bytes());
+    streams.longest_bytes = std::max(streams.longest_bytes, stream.bytes());
   }
   return streams;
 }

@@ -3,8 +3,9 @@
 // members in rank order.
 //
 // Cost on h hosts, if the members of a host together contribute s bytes: the host sends (h − 1) s
-// bytes; two one-way latencies, and the waits of HostCopies. A member that contributes n bytes of a
-// result of N bytes moves 2 (n + N) bytes, or fewer if it is alone on its host (see HostCopies).
+// bytes, and the step takes two one-way latencies and the waits of HostCopies. A member that
+// contributes n bytes of a result of N bytes moves 2 (n + N) bytes, or fewer if it is alone on its
+// host (see HostCopies).
 #pragma once
 
 #include <cstddef>
@@ -21,7 +22,7 @@ namespace farandole {
 
 class HostsAllgather final : public StepBetweenHosts {
  public:
-  static NoteSizes note_sizes(const HostParts& hosts);
+  static NoteSizes note_sizes(const HostParts& parts);
 
   // The input is borrowed until the step has ended.
   HostsAllgather(Group& group, const StepIdentity& identity, Allgather::Options options);
@@ -34,7 +35,7 @@ class HostsAllgather final : public StepBetweenHosts {
   std::optional<std::int64_t> on_all_arrived();
 
  private:
-  const HostParts& hosts() const { return notes_.parts(); }
+  const HostParts& parts() const { return notes_.parts(); }
   bool read_rows();
   HostCopies::Streams streams() const;
 

@@ -12,7 +12,7 @@ class HostsBarrier final : public StepBetweenHosts {
  public:
   HostsBarrier(const Group& group, const StepIdentity& identity)
       : notes_(group, identity,
-               {.payloads = std::vector<std::int64_t>(group.parts->members.size(), 0)}) {}
+               {.payload_bytes = std::vector<std::int64_t>(group.parts->members.size(), 0)}) {}
 
   Progress advance() override {
     const Progress notes_progress = notes_.advance(*this);

@@ -7,13 +7,13 @@
 namespace farandole {
 namespace {
 
-// A slice is forwarded in parts of at least this size. Only the last part may be smaller.
+// A slice is forwarded in pieces of at least this size. Only the last piece may be smaller.
 constexpr std::int64_t kForwardBytesMin = 64 * 1024;
 
-NoteSizes note_sizes(const HostParts& hosts, int root_host, std::int64_t bytes) {
-  NoteSizes sizes = {.payloads = std::vector<std::int64_t>(hosts.members.size(), 0)};
-  if (bytes <= note_data_bytes_max(hosts.hosts()))
-    sizes.payloads[static_cast<std::size_t>(root_host)] = bytes;
+NoteSizes note_sizes(const HostParts& parts, int root_host, std::int64_t bytes) {
+  NoteSizes sizes = {.payload_bytes = std::vector<std::int64_t>(parts.members.size(), 0)};
+  if (bytes <= note_data_bytes_max(parts.hosts()))
+    sizes.payload_bytes[static_cast<std::size_t>(root_host)] = bytes;
   return sizes;
 }
 
@@ -23,10 +23,10 @@ HostsBroadcast::HostsBroadcast(const Group& group, const StepIdentity& identity,
                                const Broadcast::Options& options)
     : options_(options),
       root_host_(group.parts->host_of(options.root)),
-      root_(group.parts->index_of(options.root)),
+      root_index_(group.parts->index_of(options.root)),
       notes_(group, identity, note_sizes(*group.parts, root_host_, options.bytes)),
       layout_(notes_, chunks_in_window(*group.parts), 0),
-      lane_(hosts()) {}
+      lane_(parts()) {}
 
 std::int64_t HostsBroadcast::publish_input() {
   if (is_root() && fits_into_notes() && options_.bytes > 0)
@@ -38,7 +38,7 @@ std::int64_t HostsBroadcast::publish_input() {
 std::optional<NoteHeader> HostsBroadcast::write_note(std::span<std::byte> payload) const {
   if (!notes_.entry_barrier().declared_counts_equal()) return std::nullopt;
   if (!payload.empty())
-    std::memcpy(payload.data(), notes_.published_data(root_, options_.bytes), payload.size());
+    std::memcpy(payload.data(), notes_.published_data(root_index_, options_.bytes), payload.size());
   return NoteHeader{.declared_count = options_.bytes};
 }
 
@@ -52,7 +52,7 @@ std::optional<std::int64_t> HostsBroadcast::on_all_arrived() {
 }
 
 std::int64_t HostsBroadcast::part_bytes() const {
-  return round_up(rounds_for(options_.bytes, hosts().hosts() - 1), kPieceAlignment);
+  return round_up(rounds_for(options_.bytes, parts().hosts() - 1), kPieceAlignment);
 }
 
 StreamRange HostsBroadcast::chunk(int host, std::int64_t window) const {
@@ -75,7 +75,7 @@ void HostsBroadcast::stage(std::int64_t window) const {
   for_each_part([&](int host) {
     const StreamRange range = chunk(host, window);
     if (range.bytes() > 0)
-      std::memcpy(notes_.entry_barrier().own_staging() + offset(host, window, range.begin),
+      std::memcpy(notes_.entry_barrier().own_staging() + staging_offset(host, window, range.begin),
                   options_.input + range.begin, static_cast<std::size_t>(range.bytes()));
   });
 }
@@ -87,50 +87,52 @@ void HostsBroadcast::begin(std::int64_t window) {
   for_each_part([&](int host) {
     const StreamRange range = slice(host, window);
     if (is_on_root_host()) return lane_.send(host, source(range, host, window), range.bytes());
-    lane_.receive(host == hosts().host ? root_host_ : host, target(range, host, window),
+    lane_.receive(host == parts().host ? root_host_ : host, target(range, host, window),
                   range.bytes());
   });
   complete_mark(window) = lane_.mark();
   arrived_mark(window) = lane_.mark();
-  for (int host = 0; host < hosts().hosts(); ++host)
+  for (int host = 0; host < parts().hosts(); ++host)
     if (host != root_host_) arrived_mark(window).received[static_cast<std::size_t>(host)] = 0;
 }
 
-// On the root's host: returns the memory from which we send a range of the chunk of a host's part.
+// On the root's host: returns the memory from which we send this range of the part of
+// `host_of_part`.
 const std::byte* HostsBroadcast::source(StreamRange range, int host_of_part,
                                         std::int64_t window) const {
   if (is_alone()) return options_.input + range.begin;
-  return staging(root_) + offset(host_of_part, window, range.begin);
+  return staging(root_index_) + staging_offset(host_of_part, window, range.begin);
 }
 
-// On another host: returns the memory into which we receive this range. We also forward our own
-// part from this memory.
+// On another host: returns the memory into which we receive this range of the part. We also forward
+// our own part from this memory.
 std::byte* HostsBroadcast::target(StreamRange range, int host_of_part, std::int64_t window) const {
   if (is_alone()) return options_.output + range.begin;
-  return notes_.entry_barrier().own_staging() + offset(host_of_part, window, range.begin);
+  return notes_.entry_barrier().own_staging() + staging_offset(host_of_part, window, range.begin);
 }
 
 void HostsBroadcast::copy_from_own_host(std::int64_t window) const {
   for_each_part([&](int host) {
     const StreamRange range = chunk(host, window);
-    copy_out(range, staging(root_) + offset(host, window, range.begin));
+    copy_out(range, staging(root_index_) + staging_offset(host, window, range.begin));
   });
 }
 
 bool HostsBroadcast::drive() {
   if (is_on_root_host() || !lane_.has_lane()) return false;
   if (windows_forwarded_ == windows_begun_) return false;
-  const StreamRange own_slice = slice(hosts().host, windows_forwarded_);
-  const std::int64_t missing = lane_.bytes_missing(arrived_mark(windows_forwarded_), root_host_);
-  const StreamRange ready = {own_slice.begin + forwarded_bytes_,
-                             std::max(own_slice.begin, own_slice.end - missing)};
-  if (missing > 0 && ready.bytes() < kForwardBytesMin) return false;
+  const StreamRange own_slice = slice(parts().host, windows_forwarded_);
+  const std::int64_t missing_bytes =
+      lane_.bytes_missing(arrived_mark(windows_forwarded_), root_host_);
+  const StreamRange ready_range = {own_slice.begin + forwarded_bytes_,
+                                   std::max(own_slice.begin, own_slice.end - missing_bytes)};
+  if (missing_bytes > 0 && ready_range.bytes() < kForwardBytesMin) return false;
   for_each_part([&](int host) {
-    if (host != hosts().host)
-      lane_.send(host, target(ready, hosts().host, windows_forwarded_), ready.bytes());
+    if (host != parts().host)
+      lane_.send(host, target(ready_range, parts().host, windows_forwarded_), ready_range.bytes());
   });
-  forwarded_bytes_ += ready.bytes();
-  if (missing > 0) return true;
+  forwarded_bytes_ += ready_range.bytes();
+  if (missing_bytes > 0) return true;
   complete_mark(windows_forwarded_).sent = lane_.mark().sent;
   ++windows_forwarded_;
   forwarded_bytes_ = 0;
@@ -146,9 +148,9 @@ bool HostsBroadcast::is_complete(std::int64_t window) {
 void HostsBroadcast::fetch(std::int64_t window) const {
   if (is_on_root_host() || is_alone()) return;
   for_each_part([&](int host) {
-    for (int lane = 0; lane < hosts().lanes(); ++lane) {
+    for (int lane = 0; lane < parts().lanes(); ++lane) {
       const StreamRange range = layout_.slice(chunk(host, window), lane);
-      copy_out(range, staging(lane) + offset(host, window, range.begin));
+      copy_out(range, staging(lane) + staging_offset(host, window, range.begin));
     }
   });
 }

@@ -1,14 +1,14 @@
 // HostsBroadcast: the broadcast of a group that has members on several hosts. A small tensor
-// travels in the note of the root's host. A larger tensor is divided into one part for each other
-// host. The root's host sends each part to its host, which forwards the part to the other hosts. So
-// no host sends the whole tensor more than once.
+// travels in the note of the root's host. A larger tensor is divided into one part for each host
+// except the root's. The root's host sends each part to the host of the part, which forwards it to
+// the other hosts. So no host sends the whole tensor more than once.
 //
 // In a window, the root stages a chunk of each part. Lane k of the root's host sends slice k of
 // each chunk, straight out of the root's staging memory. Lane k of another host forwards slice k of
 // its part from the memory into which it receives the slice, while further bytes still arrive. If
-// it waited for the whole slice, two windows on the wire would not be enough to keep all links
-// busy. A member that is alone on its host needs no staging memory: the root sends from its input;
-// another member receives into its output and forwards from its output.
+// the lane waited for the whole slice, two windows on the wire would not be enough to keep all
+// links busy. A member that is alone on its host needs no staging memory: the root sends from its
+// input; another member receives into its output and forwards from its output.
 //
 // Cost for n bytes on h hosts with p members each. A small tensor takes 2 waits and a one-way
 // latency, and the root's host sends (h − 1) n bytes. A larger tensor takes a one-way latency for
@@ -35,7 +35,7 @@ class HostsBroadcast final : public StepBetweenHosts {
  public:
   // Returns how many chunks a window has; see WindowLayout. A window needs no further memory for
   // slices.
-  static int chunks_in_window(const HostParts& hosts) { return hosts.hosts() - 1; }
+  static int chunks_in_window(const HostParts& parts) { return parts.hosts() - 1; }
 
   // The root is a member of the whole group. The memory is borrowed until the step has ended.
   HostsBroadcast(const Group& group, const StepIdentity& identity,
@@ -55,16 +55,16 @@ class HostsBroadcast final : public StepBetweenHosts {
   void fetch(std::int64_t window) const;
 
  private:
-  const HostParts& hosts() const { return notes_.parts(); }
-  bool is_on_root_host() const { return root_host_ == hosts().host; }
+  const HostParts& parts() const { return notes_.parts(); }
+  bool is_on_root_host() const { return root_host_ == parts().host; }
   bool is_root() const {
-    return is_on_root_host() && root_ == notes_.entry_barrier().group().member;
+    return is_on_root_host() && root_index_ == notes_.entry_barrier().group().member;
   }
-  bool fits_into_notes() const { return options_.bytes <= note_data_bytes_max(hosts().hosts()); }
+  bool fits_into_notes() const { return options_.bytes <= note_data_bytes_max(parts().hosts()); }
   const std::byte* staging(int member) const { return notes_.entry_barrier().staging(member); }
 
-  // Only the other hosts have a part, so `host` must not be the root's host. Ranges are positions
-  // in the tensor.
+  // The root's host has no part, so `host` must not be the root's host. Ranges are positions in the
+  // tensor.
   int part_index(int host) const { return host < root_host_ ? host : host - 1; }
   std::int64_t part_bytes() const;  // the last parts may be shorter
   StreamRange chunk(int host, std::int64_t window) const;
@@ -73,13 +73,13 @@ class HostsBroadcast final : public StepBetweenHosts {
   }
   bool is_alone() const { return notes_.entry_barrier().group().members() == 1; }
   // Returns where the byte at `position` of the tensor is in the staging memory of the members.
-  std::int64_t offset(int host, std::int64_t window, std::int64_t position) const {
+  std::int64_t staging_offset(int host, std::int64_t window, std::int64_t position) const {
     return layout_.chunk_offset(window, part_index(host)) + position - chunk(host, window).begin;
   }
   // Calls visit(host) for each host that has a part.
   template <class Visit>
   void for_each_part(const Visit& visit) const {
-    for (int host = 0; host < hosts().hosts(); ++host)
+    for (int host = 0; host < parts().hosts(); ++host)
       if (host != root_host_) visit(host);
   }
   void copy_out(StreamRange range, const std::byte* from) const;
@@ -87,28 +87,28 @@ class HostsBroadcast final : public StepBetweenHosts {
   std::byte* target(StreamRange range, int host_of_part, std::int64_t window) const;
   void copy_from_own_host(std::int64_t window) const;
 
-  // Two positions in the streams of our lane. At the first, the slice that we forward has arrived.
-  // At the second, all data of the window is sent and received. They are kept only for the two
-  // windows on the wire.
+  // Two positions in the streams of our lane. At arrived_mark(), the slice that we forward has
+  // arrived. At complete_mark(), all data of the window is sent and received. They are kept only
+  // for the two windows on the wire.
   LaneStreams::Mark& arrived_mark(std::int64_t window) {
-    return arrived_[static_cast<std::size_t>(window % 2)];
+    return arrived_marks_[static_cast<std::size_t>(window % 2)];
   }
   LaneStreams::Mark& complete_mark(std::int64_t window) {
-    return complete_[static_cast<std::size_t>(window % 2)];
+    return complete_marks_[static_cast<std::size_t>(window % 2)];
   }
 
   Broadcast::Options options_;
   int root_host_ = 0;
-  int root_ = 0;  // the index of the root in its host part
+  int root_index_ = 0;  // in the host part of the root
   HostNotes notes_;
   HostWindows windows_;
   WindowLayout layout_;
   LaneStreams lane_;
   std::int64_t windows_begun_ = 0;      // number of windows that we have begun to send or receive
-  std::int64_t windows_forwarded_ = 0;  // number of windows with a completely forwarded slice
-  std::int64_t forwarded_bytes_ = 0;    // bytes of our slice of the next window
-  std::array<LaneStreams::Mark, 2> arrived_;
-  std::array<LaneStreams::Mark, 2> complete_;
+  std::int64_t windows_forwarded_ = 0;  // number of windows with a completely queued slice
+  std::int64_t forwarded_bytes_ = 0;    // queued bytes of our slice of the next window
+  std::array<LaneStreams::Mark, 2> arrived_marks_;
+  std::array<LaneStreams::Mark, 2> complete_marks_;
 };
 
 }  // namespace farandole

@@ -48,7 +48,7 @@ class HostsConformance : public ::testing::TestWithParam<std::tuple<OperationRow
     std::erase_if(ops, [&](ReduceOp op) { return !is_supported(operation(), dtype, op); });
     return ops;
   }
-  void add(DType dtype, ReduceOp op, std::int64_t bytes) {
+  void add_call(DType dtype, ReduceOp op, std::int64_t bytes) {
     CallInTest call = {.operation = operation(),
                        .reduction = {.dtype = dtype, .op = op},
                        .row_elements = 1 + random_below(random_, 3)};
@@ -57,7 +57,7 @@ class HostsConformance : public ::testing::TestWithParam<std::tuple<OperationRow
     const std::int64_t rows = rounds_for(bytes, call.row_bytes());
     calls_.emplace_back(random_call(random_, call, members(), rows));
   }
-  void run(NetworkOptions options) {
+  void run_calls(NetworkOptions options) {
     HostsInTest cluster(parts(), options);
     if (hierarchical_adasum_) cluster.use_hierarchical_adasum();
     run_in_random_order(cluster, calls_, static_cast<unsigned>(random_()));
@@ -71,62 +71,66 @@ class HostsConformance : public ::testing::TestWithParam<std::tuple<OperationRow
 TEST_P(HostsConformance, every_dtype_and_reduction) {
   for (const DTypeRow& row : kDTypes)
     for (const ReduceOp op : reduce_ops(row.dtype))
-      for (const std::int64_t bytes : {0, 1, 100, 3000}) add(row.dtype, op, bytes);
-  run({});
+      for (const std::int64_t bytes : {0, 1, 100, 3000}) add_call(row.dtype, op, bytes);
+  run_calls({});
 }
 
 TEST_P(HostsConformance, every_dtype_and_reduction_in_windows) {
   for (const DTypeRow& row : kDTypes)
-    for (const ReduceOp op : reduce_ops(row.dtype)) add(row.dtype, op, 20'000);
-  run({.bytes_per_move = 5000, .wire_bytes = 3000});
+    for (const ReduceOp op : reduce_ops(row.dtype)) add_call(row.dtype, op, 20'000);
+  run_calls({.bytes_per_move = 5000, .wire_bytes = 3000});
 }
 
 TEST_P(HostsConformance, sizes_around_the_limit_of_notes) {
-  const std::int64_t most = note_data_bytes_max(static_cast<int>(parts().size()));
-  for (const std::int64_t bytes : {most - 1, most, most + 1})
-    add(DType::kUInt8, ReduceOp::kSum, bytes);
-  for (const std::int64_t bytes : {most - 4, most, most + 4})
-    add(DType::kFloat32, ReduceOp::kSum, bytes);
-  run({});
+  const std::int64_t note_bytes_max = note_data_bytes_max(static_cast<int>(parts().size()));
+  for (const std::int64_t bytes : {note_bytes_max - 1, note_bytes_max, note_bytes_max + 1})
+    add_call(DType::kUInt8, ReduceOp::kSum, bytes);
+  for (const std::int64_t bytes : {note_bytes_max - 4, note_bytes_max, note_bytes_max + 4})
+    add_call(DType::kFloat32, ReduceOp::kSum, bytes);
+  run_calls({});
 }
 
 TEST_P(HostsConformance, several_windows) {
-  const auto slot = static_cast<std::int64_t>(kStagingBytesPerSlot);
-  for (const std::int64_t bytes : {slot / 3, slot + 77, 2 * slot + 1, std::int64_t{50'000}, slot})
-    add(kDTypes[static_cast<std::size_t>(random_below(random_, 11))].dtype, ReduceOp::kSum, bytes);
-  run({.bytes_per_move = 300'000, .wire_bytes = 500'000});
+  const auto slot_bytes = static_cast<std::int64_t>(kStagingBytesPerSlot);
+  for (const std::int64_t bytes :
+       {slot_bytes / 3, slot_bytes + 77, 2 * slot_bytes + 1, std::int64_t{50'000}, slot_bytes})
+    add_call(kDTypes[static_cast<std::size_t>(random_below(random_, 11))].dtype, ReduceOp::kSum,
+             bytes);
+  run_calls({.bytes_per_move = 300'000, .wire_bytes = 500'000});
 }
 
 // These reductions are computed from the inputs of all members, not from host sums.
 TEST_P(HostsConformance, several_windows_of_all_inputs) {
-  const auto slot = static_cast<std::int64_t>(kStagingBytesPerSlot);
+  const auto slot_bytes = static_cast<std::int64_t>(kStagingBytesPerSlot);
   if (row_of(operation()).reduces) {
-    add(DType::kInt16, ReduceOp::kAverage, slot + 2);
-    add(DType::kUInt8, ReduceOp::kAverageOfPresent, slot / 2 + 1);
+    add_call(DType::kInt16, ReduceOp::kAverage, slot_bytes + 2);
+    add_call(DType::kUInt8, ReduceOp::kAverageOfPresent, slot_bytes / 2 + 1);
   }
   if (operation() == Operation::kAllreduce)
-    for (const std::int64_t bytes : {slot / 2, slot + 8})
-      add(DType::kFloat32, ReduceOp::kAdasum, bytes);
-  run({.bytes_per_move = 300'000, .wire_bytes = 500'000});
+    for (const std::int64_t bytes : {slot_bytes / 2, slot_bytes + 8})
+      add_call(DType::kFloat32, ReduceOp::kAdasum, bytes);
+  run_calls({.bytes_per_move = 300'000, .wire_bytes = 500'000});
 }
 
 TEST_P(HostsConformance, one_byte_at_a_time) {
-  for (const std::int64_t bytes : {100, 17'000, 33'000}) add(DType::kInt16, ReduceOp::kSum, bytes);
-  run({.bytes_per_move = 1, .wire_bytes = 50});
+  for (const std::int64_t bytes : {100, 17'000, 33'000})
+    add_call(DType::kInt16, ReduceOp::kSum, bytes);
+  run_calls({.bytes_per_move = 1, .wire_bytes = 50});
 }
 
 class HostsHierarchicalAdasum : public HostsConformance {};
 
 TEST_P(HostsHierarchicalAdasum, every_dtype_and_several_windows) {
   hierarchical_adasum_ = true;
-  const std::int64_t limit = note_data_bytes_max(static_cast<int>(parts().size()));
-  const auto slot = static_cast<std::int64_t>(kStagingBytesPerSlot);
+  const std::int64_t note_bytes_limit = note_data_bytes_max(static_cast<int>(parts().size()));
+  const auto slot_bytes = static_cast<std::int64_t>(kStagingBytesPerSlot);
   for (const DType dtype : {DType::kFloat16, DType::kBFloat16, DType::kFloat32, DType::kFloat64})
-    for (const std::int64_t bytes : {std::int64_t{0}, std::int64_t{8}, limit, limit + 8, 3 * limit})
-      add(dtype, ReduceOp::kAdasum, bytes);
-  add(DType::kFloat32, ReduceOp::kAdasum, slot + 8);
-  add(DType::kFloat32, ReduceOp::kSum, 100);
-  run({.bytes_per_move = 300'000, .wire_bytes = 500'000});
+    for (const std::int64_t bytes : {std::int64_t{0}, std::int64_t{8}, note_bytes_limit,
+                                     note_bytes_limit + 8, 3 * note_bytes_limit})
+      add_call(dtype, ReduceOp::kAdasum, bytes);
+  add_call(DType::kFloat32, ReduceOp::kAdasum, slot_bytes + 8);
+  add_call(DType::kFloat32, ReduceOp::kSum, 100);
+  run_calls({.bytes_per_move = 300'000, .wire_bytes = 500'000});
 }
 
 INSTANTIATE_TEST_SUITE_P(Table, HostsConformance,
@@ -148,7 +152,7 @@ INSTANTIATE_TEST_SUITE_P(Table, HostsHierarchicalAdasum,
 // parameter is the seed.
 class HostsRandomSequences : public ::testing::TestWithParam<unsigned> {
  protected:
-  // Divides some members among some hosts. Members of a host need not be neighbours.
+  // Divides some members among some hosts. Members of a host need not have consecutive numbers.
   static HostMembers random_parts(std::mt19937& random) {
     const std::int64_t hosts = 2 + random_below(random, 3);
     HostMembers parts(static_cast<std::size_t>(hosts));
@@ -159,7 +163,7 @@ class HostsRandomSequences : public ::testing::TestWithParam<unsigned> {
     }
     return parts;
   }
-  void add(const HostMembers& parts) {
+  void add_call(const HostMembers& parts) {
     const auto operations = operations_with_steps();
     const Operation operation =
         operations[static_cast<std::size_t>(random_below(random_, 6))].operation;
@@ -180,7 +184,7 @@ class HostsRandomSequences : public ::testing::TestWithParam<unsigned> {
 
 TEST_P(HostsRandomSequences, in_one_thread) {
   const HostMembers parts = random_parts(random_);
-  while (calls_.size() < 25) add(parts);
+  while (calls_.size() < 25) add_call(parts);
   const auto bytes_per_move = static_cast<std::size_t>(random_below(random_, 3) * 300'000 + 20'000);
   HostsInTest cluster(parts, {.bytes_per_move = bytes_per_move, .wire_bytes = bytes_per_move / 2});
   run_in_random_order(cluster, calls_, GetParam());

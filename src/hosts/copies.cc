@@ -23,10 +23,11 @@ std::int64_t HostCopies::start(Streams streams, const std::byte* input, std::byt
   streams_ = std::move(streams);
   input_ = input;
   output_ = output;
-  const std::int64_t windows =
-      streams_.windows > 0 ? streams_.windows : layout_.windows_for(streams_.longest);
-  if (windows > 0 && lane_.has_lane()) lane_.begin(notes_->entry_barrier().identity());
-  return windows;
+  const std::int64_t window_count = streams_.window_count > 0
+                                        ? streams_.window_count
+                                        : layout_.windows_for(streams_.longest_bytes);
+  if (window_count > 0 && lane_.has_lane()) lane_.begin(notes_->entry_barrier().identity());
+  return window_count;
 }
 
 void HostCopies::stage(std::int64_t window) const {
@@ -36,7 +37,7 @@ void HostCopies::stage(std::int64_t window) const {
     std::byte* const to =
         notes_->entry_barrier().own_staging() + layout_.chunk_offset(window, index);
     outgoing(index).visit(chunk, [&](const Block& block, StreamRange part) {
-      if (block.from == group().member)
+      if (block.sender == group().member)
         std::memcpy(to + (part.begin - chunk.begin), input_at(block, part),
                     static_cast<std::size_t>(part.bytes()));
     });
@@ -46,27 +47,27 @@ void HostCopies::stage(std::int64_t window) const {
 void HostCopies::begin(std::int64_t window) {
   copy_from_own_host(window);
   if (!lane_.has_lane()) return;
-  for (int host = 0; host < hosts().hosts(); ++host) {
-    if (host == hosts().host) continue;
+  for (int host = 0; host < parts().hosts(); ++host) {
+    if (host == parts().host) continue;
     send(window, host);
     receive(window, host);
   }
-  complete_[static_cast<std::size_t>(window % 2)] = lane_.mark();
+  complete_marks_[static_cast<std::size_t>(window % 2)] = lane_.mark();
 }
 
-// Copies the data that members of our host contribute for us to our output. Our own data comes
+// Copies to our output the data that members of our host contribute for us. Our own data comes
 // directly from our input, and is not copied if the output is the input.
 void HostCopies::copy_from_own_host(std::int64_t window) const {
   if (output_ == nullptr) return;
-  const int index = outgoing_index(hosts().host);
+  const int index = outgoing_index(parts().host);
   const StreamRange chunk = layout_.chunk(outgoing(index), window);
   const std::int64_t offset = layout_.chunk_offset(window, index);
   outgoing(index).visit(chunk, [&](const Block& block, StreamRange part) {
     if (!block.is_for(group().member)) return;
     std::byte* const to = output_at(block, part);
-    const std::byte* const from = block.from == group().member
+    const std::byte* const from = block.sender == group().member
                                       ? input_at(block, part)
-                                      : staging(block.from) + offset + (part.begin - chunk.begin);
+                                      : staging(block.sender) + offset + (part.begin - chunk.begin);
     if (from != to) std::memcpy(to, from, static_cast<std::size_t>(part.bytes()));
   });
 }
@@ -79,7 +80,7 @@ void HostCopies::send(std::int64_t window, int host) {
       layout_.slice(chunk, group().member), [&](const Block& block, StreamRange part) {
         const std::byte* const from =
             skips_staging() ? input_at(block, part)
-                            : staging(block.from) + offset + (part.begin - chunk.begin);
+                            : staging(block.sender) + offset + (part.begin - chunk.begin);
         lane_.send(host, from, part.bytes());
       });
 }
@@ -97,15 +98,15 @@ void HostCopies::receive(std::int64_t window, int host) {
 }
 
 bool HostCopies::is_complete(std::int64_t window) const {
-  const LaneStreams::Mark& complete = complete_[static_cast<std::size_t>(window % 2)];
+  const LaneStreams::Mark& complete = complete_marks_[static_cast<std::size_t>(window % 2)];
   return !lane_.has_lane() || (lane_.has_sent(complete) && lane_.has_received(complete));
 }
 
 void HostCopies::fetch(std::int64_t window) const {
   if (output_ == nullptr || skips_staging()) return;
-  for (int host = 0; host < hosts().hosts(); ++host) {
-    if (host == hosts().host) continue;
-    for (int lane = 0; lane < hosts().lanes(); ++lane) {
+  for (int host = 0; host < parts().hosts(); ++host) {
+    if (host == parts().host) continue;
+    for (int lane = 0; lane < parts().lanes(); ++lane) {
       const StreamRange slice = layout_.slice(incoming(host), window, lane);
       const std::byte* const from = staging(lane) + layout_.slice_offset(window, host);
       incoming(host).visit(slice, [&](const Block& block, StreamRange part) {

@@ -2,10 +2,10 @@
 //
 // In a window, each member stages its contribution to the chunks of its host's streams, at the
 // position that the contribution has in the chunk. Local member k sends slice k of each chunk
-// through lane k, directly from the staging memory of the members that have the data. It receives
-// slice k of the other hosts' chunks into its own staging memory. As soon as data for the own host
-// is staged, the members copy it from the staging memory. They copy data from other hosts as soon
-// as it is complete.
+// through lane k, directly from the staging memory of the members that have the data. The member
+// receives slice k of the other hosts' chunks into its own staging memory. The members copy data
+// for their own host out of the staging memory as soon as it is staged, and data from other hosts
+// as soon as it is complete.
 //
 // A member that is alone on its host and has an output needs no staging memory: it sends from its
 // input and receives into its output.
@@ -34,12 +34,12 @@ bool compute_row_offsets(StepScratch& scratch, std::int64_t row_bytes);
 class HostCopies {
  public:
   struct Streams {
-    std::vector<HostStream> outgoing = {};  // by destination host; or one for all hosts
+    std::vector<HostStream> outgoing = {};  // by destination host, also ours; or one for all hosts
     std::vector<HostStream> incoming = {};  // by source host; our own is not used
-    std::int64_t longest = 0;               // bytes of the longest stream between any two hosts
-    // The number of windows, if the streams define where their chunks end; `longest` is then not
-    // used.
-    std::int64_t windows = 0;
+    std::int64_t longest_bytes = 0;         // of the longest stream between any two hosts
+    // The number of windows, if the streams define where their chunks end; `longest_bytes` is then
+    // not used.
+    std::int64_t window_count = 0;
   };
 
   // `outgoing_count` is the number of streams that a host sends: one per host, or one for all
@@ -65,7 +65,7 @@ class HostCopies {
 
  private:
   const Group& group() const { return notes_->entry_barrier().group(); }
-  const HostParts& hosts() const { return notes_->parts(); }
+  const HostParts& parts() const { return notes_->parts(); }
   // Returns the index of our stream to this host.
   int outgoing_index(int host) const { return streams_.outgoing.size() == 1 ? 0 : host; }
   const HostStream& outgoing(int index) const {
@@ -92,7 +92,7 @@ class HostCopies {
   Streams streams_;
   const std::byte* input_ = nullptr;
   std::byte* output_ = nullptr;
-  std::array<LaneStreams::Mark, 2> complete_;  // by window modulo 2
+  std::array<LaneStreams::Mark, 2> complete_marks_;  // by window modulo 2
 };
 
 }  // namespace farandole

@@ -13,28 +13,29 @@
 namespace farandole {
 namespace {
 
-int largest_host_part(const HostParts& hosts) {
-  int largest = 0;
-  for (int host = 0; host < hosts.hosts(); ++host)
-    largest = std::max(largest, hosts.members_on(host));
-  return largest;
+int largest_host_part(const HostParts& parts) {
+  int members_max = 0;
+  for (int host = 0; host < parts.hosts(); ++host)
+    members_max = std::max(members_max, parts.members_on(host));
+  return members_max;
 }
 
-bool fits_into_notes(const HostParts& hosts, std::int64_t bytes) {
-  return bytes <= note_data_bytes_max(hosts.hosts()) / largest_host_part(hosts);
+bool fits_into_notes(const HostParts& parts, std::int64_t bytes) {
+  return bytes <= note_data_bytes_max(parts.hosts()) / largest_host_part(parts);
 }
 
-std::int64_t flags_bytes(const HostParts& hosts, int host) {
-  return round_up(hosts.members_on(host), kPieceAlignment);
+std::int64_t flags_bytes(const HostParts& parts, int host) {
+  return round_up(parts.members_on(host), kPieceAlignment);
 }
 
 }  // namespace
 
-NoteSizes GatheredReduction::note_sizes(const HostParts& hosts, std::int64_t bytes) {
+NoteSizes GatheredReduction::note_sizes(const HostParts& parts, std::int64_t bytes) {
   NoteSizes sizes;
-  for (int host = 0; host < hosts.hosts(); ++host)
-    sizes.payloads.push_back(flags_bytes(hosts, host) +
-                             (fits_into_notes(hosts, bytes) ? hosts.members_on(host) * bytes : 0));
+  for (int host = 0; host < parts.hosts(); ++host)
+    sizes.payload_bytes.push_back(flags_bytes(parts, host) + (fits_into_notes(parts, bytes)
+                                                                  ? parts.members_on(host) * bytes
+                                                                  : 0));
   return sizes;
 }
 
@@ -46,7 +47,7 @@ GatheredReduction::GatheredReduction(Group& group, const StepIdentity& identity,
       copies_(notes_, 1) {}
 
 std::int64_t GatheredReduction::publish_input() {
-  if (fits_into_notes(hosts(), bytes()) && !options_.tensor.joined && bytes() > 0)
+  if (fits_into_notes(parts(), bytes()) && !options_.tensor.joined && bytes() > 0)
     std::memcpy(notes_.own_published_data(bytes()), options_.tensor.input,
                 static_cast<std::size_t>(bytes()));
   return declared_count_of(options_.tensor);
@@ -56,7 +57,7 @@ std::optional<NoteHeader> GatheredReduction::write_note(std::span<std::byte> pay
   const EntryBarrier& entry_barrier = notes_.entry_barrier();
   NoteHeader header = {.declared_count = bytes()};
   std::ranges::fill(payload, std::byte{0});
-  std::byte* to = payload.data() + flags_bytes(hosts(), hosts().host);
+  std::byte* to = payload.data() + flags_bytes(parts(), parts().host);
   for (int member = 0; member < entry_barrier.group().members(); ++member) {
     const std::int64_t declared_count = entry_barrier.declared_count(member);
     if (declared_count != bytes() && declared_count != kJoinedDeclaredCount + bytes())
@@ -64,7 +65,7 @@ std::optional<NoteHeader> GatheredReduction::write_note(std::span<std::byte> pay
     const bool is_present = !has_joined(entry_barrier, member);
     header.present_count += is_present ? 1 : 0;
     payload[static_cast<std::size_t>(member)] = static_cast<std::byte>(is_present);
-    if (!fits_into_notes(hosts(), bytes())) continue;
+    if (!fits_into_notes(parts(), bytes())) continue;
     if (is_present)
       std::memcpy(to, notes_.published_data(member, bytes()), static_cast<std::size_t>(bytes()));
     to += bytes();
@@ -73,11 +74,11 @@ std::optional<NoteHeader> GatheredReduction::write_note(std::span<std::byte> pay
 }
 
 void GatheredReduction::read_presence() {
-  present_.assign(static_cast<std::size_t>(hosts().group_members()), false);
-  for (int host = 0; host < hosts().hosts(); ++host) {
+  presence_.assign(static_cast<std::size_t>(parts().group_members()), false);
+  for (int host = 0; host < parts().hosts(); ++host) {
     const std::byte* flag = notes_.payload(host);
-    for (const int member : hosts().members[static_cast<std::size_t>(host)])
-      present_[static_cast<std::size_t>(member)] = *flag++ != std::byte{0};
+    for (const int member : parts().members[static_cast<std::size_t>(host)])
+      presence_[static_cast<std::size_t>(member)] = *flag++ != std::byte{0};
   }
 }
 
@@ -87,18 +88,18 @@ std::optional<std::int64_t> GatheredReduction::on_all_arrived() {
   read_presence();
   Reduction& reduction = options_.tensor.reduction;
   reduction.divisor = reduction.op == ReduceOp::kAverageOfPresent ? static_cast<int>(present_count)
-                                                                  : hosts().group_members();
-  if (!fits_into_notes(hosts(), bytes())) return start_windows();
+                                                                  : parts().group_members();
+  if (!fits_into_notes(parts(), bytes())) return start_windows();
   if (!options_.tensor.joined && bytes() > 0) reduce_notes();
   return 0;
 }
 
 // Puts the inputs into the scratch list in rank order. In an Adasum, a member that has joined has a
-// null entry; otherwise, it has no entry.
+// null entry. In other reductions, it has no entry.
 template <class InputOf>
 void GatheredReduction::collect_inputs(InputOf input_of) {
   scratch_->inputs.clear();
-  for (int member = 0; member < hosts().group_members(); ++member)
+  for (int member = 0; member < parts().group_members(); ++member)
     if (is_present(member))
       scratch_->inputs.push_back(input_of(member));
     else if (is_adasum())
@@ -107,8 +108,8 @@ void GatheredReduction::collect_inputs(InputOf input_of) {
 
 void GatheredReduction::reduce_notes() {
   collect_inputs([&](int member) {
-    const int host = hosts().host_of(member);
-    return notes_.payload(host) + flags_bytes(hosts(), host) + hosts().index_of(member) * bytes() +
+    const int host = parts().host_of(member);
+    return notes_.payload(host) + flags_bytes(parts(), host) + parts().index_of(member) * bytes() +
            options_.output_range.begin;
   });
   if (options_.output_range.bytes() == 0) return;
@@ -118,39 +119,39 @@ void GatheredReduction::reduce_notes() {
 }
 
 std::int64_t GatheredReduction::start_windows() {
-  const std::int64_t members = hosts().group_members();
-  const std::int64_t piece_bytes_max = copies_.chunk_bytes() / largest_host_part(hosts());
+  const std::int64_t members = parts().group_members();
+  const std::int64_t piece_bytes_max = copies_.chunk_bytes() / largest_host_part(parts());
   const std::int64_t alignment =
       piece_bytes_max < kPieceAlignment ? sizeof(std::int64_t) : kPieceAlignment;
   piece_bytes_ = piece_bytes_max / alignment * alignment;
   CHECK(piece_bytes_ > 0, "a window has room for an element of each member of a host");
-  pieces_ = rounds_for(bytes(), piece_bytes_);
-  HostCopies::Streams streams = {.windows = pieces_ * (is_adasum() ? 2 : 1)};
-  streams.outgoing.push_back(stream_of(hosts().host));
-  for (int host = 0; host < hosts().hosts(); ++host)
-    streams.incoming.push_back(host == hosts().host ? HostStream() : stream_of(host));
-  const auto count = static_cast<std::size_t>(members);
-  scratch_->dot_products.assign(dot_product_count(count), 0);
-  scratch_->weights.assign(count, 0);
+  pieces_in_pass_ = rounds_for(bytes(), piece_bytes_);
+  HostCopies::Streams streams = {.window_count = pieces_in_pass_ * (is_adasum() ? 2 : 1)};
+  streams.outgoing.push_back(stream_of(parts().host));
+  for (int host = 0; host < parts().hosts(); ++host)
+    streams.incoming.push_back(host == parts().host ? HostStream() : stream_of(host));
+  const auto input_count = static_cast<std::size_t>(members);
+  scratch_->dot_products.assign(dot_product_count(input_count), 0);
+  scratch_->weights.assign(input_count, 0);
   if (!options_.tensor.joined) buffer_.resize(static_cast<std::size_t>(2 * members * piece_bytes_));
   return copies_.start(std::move(streams), options_.tensor.input,
                        options_.tensor.joined ? nullptr : buffer_.data());
 }
 
 StreamRange GatheredReduction::piece(std::int64_t window) const {
-  const std::int64_t begin = window % pieces_ * piece_bytes_;
+  const std::int64_t begin = window % pieces_in_pass_ * piece_bytes_;
   return {begin, std::min(begin + piece_bytes_, bytes())};
 }
 
 HostStream GatheredReduction::stream_of(int host) const {
   HostStream stream;
-  const std::int64_t windows = pieces_ * (is_adasum() ? 2 : 1);
-  for (std::int64_t window = 0; window < windows; ++window) {
+  const std::int64_t window_count = pieces_in_pass_ * (is_adasum() ? 2 : 1);
+  for (std::int64_t window = 0; window < window_count; ++window) {
     const StreamRange range = piece(window);
-    const std::int64_t half_begin = window % 2 * hosts().group_members();
+    const std::int64_t half_begin = window % 2 * parts().group_members();
     int index = 0;
-    for (const int member : hosts().members[static_cast<std::size_t>(host)]) {
-      stream.add({.from = index++,
+    for (const int member : parts().members[static_cast<std::size_t>(host)]) {
+      stream.add({.sender = index++,
                   .bytes = is_present(member) ? range.bytes() : 0,
                   .input_offset = range.begin,
                   .output_offset = (half_begin + member) * piece_bytes_});
@@ -165,14 +166,14 @@ void GatheredReduction::fetch(std::int64_t window) {
   if (options_.tensor.joined) return;
   const StreamRange range = piece(window);
   const std::byte* const half =
-      buffer_.data() + window % 2 * hosts().group_members() * piece_bytes_;
+      buffer_.data() + window % 2 * parts().group_members() * piece_bytes_;
   collect_inputs([&](int member) { return half + member * piece_bytes_; });
-  if (!is_adasum() || window >= pieces_) return reduce_output_range(range);
+  if (!is_adasum() || window >= pieces_in_pass_) return reduce_output_range(range);
   const Reduction& reduction = options_.tensor.reduction;
   Adasum(reduction.dtype)
       .add_dot_products(scratch_->inputs, range.bytes() / options_.tensor.element_bytes(),
                         scratch_->dot_products);
-  if (window + 1 == pieces_)
+  if (window + 1 == pieces_in_pass_)
     compute_adasum_weights(scratch_->dot_products, reduction.prescale * reduction.postscale,
                            scratch_->weights);
 }

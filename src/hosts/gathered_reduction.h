@@ -1,13 +1,13 @@
 // GatheredReduction: a reduction of a group that has members on several hosts. It does not use host
 // sums: every member gets the inputs of all members and reduces them itself, in rank order. Two
-// reductions need this. An Adasum needs the dot products of all inputs. An average of small
-// integers must add all inputs in 64 bits before it divides, because even the sum of one host may
-// not fit into their type.
+// reductions need this. An Adasum needs the dot products of all inputs. An average of integers of
+// less than 64 bits must add all inputs in 64 bits before it divides, because even the sum of one
+// host may not fit into the type of the inputs.
 //
-// A window has the same piece of every input. These pieces are copied or received into a buffer.
-// The buffer has two halves, because the members of our host contribute the next piece before the
-// previous piece is complete. An Adasum makes two passes over the pieces: the first adds up the dot
-// products, the second adds the weighted inputs.
+// A window carries the same piece of every input. These pieces are copied or received into a
+// buffer. The buffer has two halves, because the members of our host contribute the next piece
+// before the previous piece is complete. An Adasum makes two passes over the pieces: the first adds
+// up the dot products, the second adds the weighted inputs.
 //
 // Cost for n bytes on h hosts with p members each: small inputs travel in the notes, which takes 2
 // waits and a one-way latency. Otherwise a host sends (h − 1) pn bytes per pass, with the waits of
@@ -35,9 +35,9 @@ class GatheredReduction final : public StepBetweenHosts {
     StreamRange output_range;  // the bytes of the result that go to our output; whole elements
   };
 
-  static NoteSizes note_sizes(const HostParts& hosts, std::int64_t bytes);
+  static NoteSizes note_sizes(const HostParts& parts, std::int64_t bytes);
 
-  // check_reduction() must be ok. The memory is borrowed until the step has ended.
+  // check_reduction() must accept the reduction. The memory is borrowed until the step has ended.
   GatheredReduction(Group& group, const StepIdentity& identity, const Options& options);
 
   Progress advance() override { return advance_between_hosts(notes_, windows_, *this, *this); }
@@ -54,10 +54,10 @@ class GatheredReduction final : public StepBetweenHosts {
   void fetch(std::int64_t window);
 
  private:
-  const HostParts& hosts() const { return notes_.parts(); }
+  const HostParts& parts() const { return notes_.parts(); }
   bool is_adasum() const { return options_.tensor.is_adasum(); }
   std::int64_t bytes() const { return options_.tensor.bytes(); }
-  bool is_present(int member) const { return present_[static_cast<std::size_t>(member)]; }
+  bool is_present(int member) const { return presence_[static_cast<std::size_t>(member)]; }
   StreamRange piece(std::int64_t window) const;
   void read_presence();
   void reduce_notes();
@@ -72,10 +72,10 @@ class GatheredReduction final : public StepBetweenHosts {
   HostNotes notes_;
   HostWindows windows_;
   HostCopies copies_;
-  std::vector<bool> present_;      // for each member of the group: whether it contributes data
+  std::vector<bool> presence_;     // for each member of the group: whether it contributes data
   std::vector<std::byte> buffer_;  // two halves; each half has a piece of every member
   std::int64_t piece_bytes_ = 0;
-  std::int64_t pieces_ = 0;  // the number of pieces in one pass
+  std::int64_t pieces_in_pass_ = 0;
 };
 
 }  // namespace farandole

@@ -9,10 +9,10 @@
 // averages of the other hosts. Members of different hosts compute the same values from the same
 // bytes, so all members get the same bits.
 //
-// Cost for n bytes on h hosts with p members and L lanes each: a small tensor travels in the notes,
-// which takes 2 waits and a one-way latency. Otherwise each host sends 2 (h − 1) n bytes; the flat
-// Adasum sends p times as many. It takes a one-way latency for the notes, and then 2 waits and a
-// one-way latency per window of each pass, with two windows on the wire.
+// Cost for n bytes on h hosts with p members each: a small tensor travels in the notes, which takes
+// 2 waits and a one-way latency. Otherwise each host sends 2 (h − 1) n bytes; the flat Adasum sends
+// p times as many. The step takes a one-way latency for the notes, and then 2 waits and a one-way
+// latency per window of each pass, with two windows on the wire.
 #pragma once
 
 #include <array>
@@ -31,8 +31,8 @@ namespace farandole {
 
 class HierarchicalAdasum final : public StepBetweenHosts {
  public:
-  // check_reduction() must be ok, and the group may have 255 members at most. The memory is
-  // borrowed until the step has ended.
+  // check_reduction() must accept the reduction, and the group may have 255 members at most. The
+  // memory is borrowed until the step has ended.
   HierarchicalAdasum(Group& group, const StepIdentity& identity, const AllreduceOptions& tensor);
 
   Progress advance() override { return advance_between_hosts(notes_, windows_, *this, *this); }
@@ -52,7 +52,7 @@ class HierarchicalAdasum final : public StepBetweenHosts {
 
  private:
   const Group& group() const { return notes_.entry_barrier().group(); }
-  const HostParts& hosts() const { return notes_.parts(); }
+  const HostParts& parts() const { return notes_.parts(); }
   StreamRange chunk(std::int64_t window) const {
     return layout_.chunk(whole_tensor_, window % windows_in_pass_);
   }
@@ -63,20 +63,20 @@ class HierarchicalAdasum final : public StepBetweenHosts {
   std::byte* own_staging_at(std::int64_t offset) const {
     return notes_.entry_barrier().own_staging() + offset;
   }
-  // Where our slice lies in the chunk that the members of our host publish.
+  // Where the members of our host stage our slice: the offset in the staging memory of each.
   std::int64_t published_offset(std::int64_t window) const {
     return layout_.chunk_offset(window, 0) + own_slice(window).begin - chunk(window).begin;
   }
-  // Where our lane receives the averages of the other hosts. After the last window of the first
-  // pass, the lane stores its dot products in the same memory.
+  // Where our lane receives the averages of the other hosts: the offset in our staging memory.
+  // After the last window of the first pass, the lane stores its dot products there.
   std::int64_t received_offset(std::int64_t window) const {
     return layout_.slice_offset(window, 0);
   }
   std::int64_t result_offset(std::int64_t window) const {
-    return layout_.slice_offset(window, hosts().hosts());
+    return layout_.slice_offset(window, parts().hosts());
   }
   LaneStreams::Mark& complete_mark(std::int64_t window) {
-    return complete_[static_cast<std::size_t>(window % 2)];
+    return complete_marks_[static_cast<std::size_t>(window % 2)];
   }
 
   void reduce_notes();
@@ -92,12 +92,12 @@ class HierarchicalAdasum final : public StepBetweenHosts {
   WindowLayout layout_;
   LaneStreams lane_;
   std::int64_t windows_in_pass_ = 0;
-  std::int64_t windows_begun_ = 0;     // number of windows with averages that we have begun to send
-  std::int64_t windows_combined_ = 0;  // number of windows with a combined slice
+  std::int64_t windows_begun_ = 0;     // number of windows whose averages we have begun to send
+  std::int64_t windows_combined_ = 0;  // number of windows whose slice we have combined
   bool has_weights_ = false;
-  // The position in the streams of our lane at which all data of the window is sent and received.
-  // Kept only for the two windows on the wire.
-  std::array<LaneStreams::Mark, 2> complete_;
+  // The positions in the streams of our lane at which all data of a window is sent and received, by
+  // window modulo 2: they are kept only for the two windows on the wire.
+  std::array<LaneStreams::Mark, 2> complete_marks_;
 };
 
 }  // namespace farandole

@@ -15,9 +15,9 @@ void reduce_inputs(const Reduction& reduction, const StepScratch& scratch, std::
          bytes / static_cast<std::int64_t>(row_of(reduction.dtype).bytes));
 }
 
-NoteSizes HostSum::note_sizes(const HostParts& hosts, std::int64_t bytes) {
-  return {.payloads = std::vector<std::int64_t>(hosts.members.size(),
-                                                fits_into_notes(hosts, bytes) ? bytes : 0)};
+NoteSizes HostSum::note_sizes(const HostParts& parts, std::int64_t bytes) {
+  return {.payload_bytes = std::vector<std::int64_t>(parts.members.size(),
+                                                     fits_into_notes(parts, bytes) ? bytes : 0)};
 }
 
 std::int64_t HostSum::publish_input() const {

@@ -16,8 +16,8 @@
 
 namespace farandole {
 
-// Reduces the inputs in the scratch list. In an Adasum, an input may be a null pointer, which means
-// zeros.
+// Reduces the inputs in the scratch list. Only in an Adasum, an input may be a null pointer, which
+// means zeros.
 void reduce_inputs(const Reduction& reduction, const StepScratch& scratch, std::byte* output,
                    std::int64_t bytes);
 
@@ -25,18 +25,19 @@ class HostSum {
  public:
   // Whether the host sum of a tensor of this size travels in the notes. note_sizes() returns the
   // sizes of these notes.
-  static bool fits_into_notes(const HostParts& hosts, std::int64_t bytes) {
-    return bytes <= note_data_bytes_max(hosts.hosts());
+  static bool fits_into_notes(const HostParts& parts, std::int64_t bytes) {
+    return bytes <= note_data_bytes_max(parts.hosts());
   }
-  static NoteSizes note_sizes(const HostParts& hosts, std::int64_t bytes);
+  static NoteSizes note_sizes(const HostParts& parts, std::int64_t bytes);
 
-  // All arguments are borrowed and must outlive this object. `reduction` is used instead of
+  // `notes`, `scratch` and `tensor` must outlive this object. `reduction` is used instead of
   // tensor.reduction.
   HostSum(const HostNotes& notes, StepScratch& scratch, const AllreduceOptions& tensor,
           const Reduction& reduction)
       : notes_(&notes), scratch_(&scratch), tensor_(&tensor), reduction_(reduction) {}
 
-  // For the algorithm; see HostNotes. If all members of a host have joined, the host sends zeros.
+  // An algorithm calls these functions; see HostNotes. If all members of a host have joined, the
+  // note of the host contains zeros.
   std::int64_t publish_input() const;
   std::optional<NoteHeader> write_note(std::span<std::byte> payload) const;
 
@@ -45,12 +46,12 @@ class HostSum {
   // chunk lies in the tensor. Does nothing if we have joined.
   void stage(const HostStream& stream, StreamRange chunk, StreamRange own_slice,
              std::int64_t offset) const;
-  // Reduces our slice over the members of our host that have not joined. All members have staged
-  // the slice at `offset`. Writes the result to the same place in our staging memory, which no
-  // other member reads.
+  // Reduces our slice over the members of our host that have not joined. All of them must have
+  // staged the slice at `offset`. Writes the result to the same place in our staging memory, which
+  // no other member reads.
   void reduce_slice(const HostStream& stream, StreamRange slice, std::int64_t offset) const;
 
-  // Where a range of a block is in our input.
+  // Returns where a range of a block begins in our input.
   const std::byte* input_at(const Block& block, StreamRange range) const {
     return tensor_->input + block.input_offset + (range.begin - block.begin);
   }

@@ -42,7 +42,7 @@ class HostsInTest {
   int members() const { return static_cast<int>(positions_.size()); }
   const HostMembers& parts() const { return parts_; }
   int host_of(int member) const { return position_of(member).first; }
-  // A member of the whole group.
+  // `member` is a member of the whole group.
   Group& group(int member) { return host(member).group(position_of(member).second); }
   SharedHeap& heap(int member) { return host(member).heap(position_of(member).second); }
   // Whether the member makes the note of its host and reads the notes of the other hosts.
@@ -96,9 +96,9 @@ inline void run_in_random_order(HostsInTest& cluster, const std::vector<Prepared
   int idle_turns = 0;
   while (!run.is_over() && !::testing::Test::HasFailure()) {
     const int member = static_cast<int>(random_below(random, cluster.members()));
-    const bool runs = random_below(random, 4) == 0;
+    const bool runs_ahead = random_below(random, 4) == 0;
     bool moved = run.advance_member(member);
-    while (runs && run.advance_member(member)) {
+    while (runs_ahead && run.advance_member(member)) {
     }
     if (random_below(random, 3) > 0) moved = cluster.network().move(random) || moved;
     idle_turns = moved ? 0 : idle_turns + 1;

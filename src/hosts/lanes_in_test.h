@@ -78,15 +78,15 @@ class LanesInTest {
   struct Packet {
     StepIdentity step;
     std::vector<std::byte> bytes;
-    std::size_t received = 0;
+    std::size_t received_bytes = 0;
   };
   struct Stream {
-    std::deque<std::span<const std::byte>> sending;
+    std::deque<std::span<const std::byte>> to_send;
     std::deque<Packet> wire;
     std::size_t bytes_on_wire = 0;
-    std::deque<std::span<std::byte>> receiving;
-    std::uint64_t sent = 0;
-    std::uint64_t received = 0;
+    std::deque<std::span<std::byte>> to_receive;
+    std::uint64_t sent_bytes = 0;
+    std::uint64_t received_bytes = 0;
   };
 
   class LaneInTest final : public Lane {
@@ -102,29 +102,29 @@ class LanesInTest {
     }
     std::optional<HostEntry> entry(int host, const StepIdentity& step) const override {
       EXPECT_NE(host, host_);
-      const auto found = network_.notes_.find({host_, host, step.generation, step.sequence});
-      if (found == network_.notes_.end()) return std::nullopt;
-      return HostEntry{found->second.id, found->second.bytes};
+      const auto note = network_.notes_.find({host_, host, step.generation, step.sequence});
+      if (note == network_.notes_.end()) return std::nullopt;
+      return HostEntry{note->second.id, note->second.bytes};
     }
     void begin(const StepIdentity& step) override {
       for (Stream& stream : streams_) {
-        EXPECT_TRUE(stream.sending.empty() && stream.receiving.empty())
+        EXPECT_TRUE(stream.to_send.empty() && stream.to_receive.empty())
             << "data of the step before has not moved";
-        stream.sent = stream.received = 0;
+        stream.sent_bytes = stream.received_bytes = 0;
       }
       step_ = step;
     }
     void send(int host, std::span<const std::byte> bytes) override {
       EXPECT_FALSE(bytes.empty());
-      stream(host).sending.push_back(bytes);
+      stream(host).to_send.push_back(bytes);
       network_.bytes_sent_[host_] += bytes.size();
     }
     void receive(int host, std::span<std::byte> into) override {
       EXPECT_FALSE(into.empty());
-      stream(host).receiving.push_back(into);
+      stream(host).to_receive.push_back(into);
     }
-    std::uint64_t bytes_sent(int host) const override { return stream(host).sent; }
-    std::uint64_t bytes_received(int host) const override { return stream(host).received; }
+    std::uint64_t bytes_sent(int host) const override { return stream(host).sent_bytes; }
+    std::uint64_t bytes_received(int host) const override { return stream(host).received_bytes; }
 
     Stream& stream(int host) {
       EXPECT_NE(host, host_) << "there is no stream to our own host";
@@ -143,51 +143,52 @@ class LanesInTest {
 
   bool move_stream(std::mt19937& random, LaneInTest& from, LaneInTest& to) {
     if (&from == &to) return false;
-    Stream& out = from.stream(to.host());
-    Stream& in = to.stream(from.host());
-    const bool can_receive = !out.wire.empty() && !in.receiving.empty() &&
-                             out.wire.front().step.sequence == to.step().sequence &&
-                             out.wire.front().step.generation == to.step().generation;
-    const bool can_send = !out.sending.empty() && out.bytes_on_wire < options_.wire_bytes;
-    if (can_send && random() % 2 == 0) put_on_wire(random, out, from.step());
-    if (can_receive && random() % 2 == 0) take_from_wire(random, out, in, to.step());
+    Stream& out_stream = from.stream(to.host());
+    Stream& in_stream = to.stream(from.host());
+    const bool can_receive = !out_stream.wire.empty() && !in_stream.to_receive.empty() &&
+                             out_stream.wire.front().step.sequence == to.step().sequence &&
+                             out_stream.wire.front().step.generation == to.step().generation;
+    const bool can_send =
+        !out_stream.to_send.empty() && out_stream.bytes_on_wire < options_.wire_bytes;
+    if (can_send && random() % 2 == 0) put_on_wire(random, out_stream, from.step());
+    if (can_receive && random() % 2 == 0) take_from_wire(random, out_stream, in_stream, to.step());
     return can_receive || can_send;
   }
   std::size_t random_byte_count(std::mt19937& random) const {
     return 1 + random() % options_.bytes_per_move;
   }
 
-  void put_on_wire(std::mt19937& random, Stream& out, const StepIdentity& step) const {
+  void put_on_wire(std::mt19937& random, Stream& out_stream, const StepIdentity& step) const {
     std::size_t bytes_left =
-        std::min(random_byte_count(random), options_.wire_bytes - out.bytes_on_wire);
-    while (bytes_left > 0 && !out.sending.empty()) {
-      auto& front = out.sending.front();
+        std::min(random_byte_count(random), options_.wire_bytes - out_stream.bytes_on_wire);
+    while (bytes_left > 0 && !out_stream.to_send.empty()) {
+      auto& front = out_stream.to_send.front();
       const auto bytes = front.first(std::min(bytes_left, front.size()));
-      out.wire.push_back({step, {bytes.begin(), bytes.end()}});
-      out.bytes_on_wire += bytes.size();
-      out.sent += bytes.size();
+      out_stream.wire.push_back({step, {bytes.begin(), bytes.end()}});
+      out_stream.bytes_on_wire += bytes.size();
+      out_stream.sent_bytes += bytes.size();
       bytes_left -= bytes.size();
       front = front.subspan(bytes.size());
-      if (front.empty()) out.sending.pop_front();
+      if (front.empty()) out_stream.to_send.pop_front();
     }
   }
-  void take_from_wire(std::mt19937& random, Stream& out, Stream& in,
+  void take_from_wire(std::mt19937& random, Stream& out_stream, Stream& in_stream,
                       const StepIdentity& step) const {
     std::size_t bytes_left = random_byte_count(random);
-    while (bytes_left > 0 && !out.wire.empty() && !in.receiving.empty() &&
-           out.wire.front().step.sequence == step.sequence) {
-      Packet& packet = out.wire.front();
-      auto& into = in.receiving.front();
+    while (bytes_left > 0 && !out_stream.wire.empty() && !in_stream.to_receive.empty() &&
+           out_stream.wire.front().step.sequence == step.sequence) {
+      Packet& packet = out_stream.wire.front();
+      auto& into = in_stream.to_receive.front();
       const std::size_t bytes =
-          std::min({bytes_left, packet.bytes.size() - packet.received, into.size()});
-      std::memcpy(into.data(), &packet.bytes[packet.received], bytes);
-      packet.received += bytes;
-      out.bytes_on_wire -= bytes;
-      in.received += bytes;
+          std::min({bytes_left, packet.bytes.size() - packet.received_bytes, into.size()});
+      std::memcpy(into.data(), &packet.bytes[packet.received_bytes], bytes);
+      packet.received_bytes += bytes;
+      out_stream.bytes_on_wire -= bytes;
+      in_stream.received_bytes += bytes;
       bytes_left -= bytes;
       into = into.subspan(bytes);
-      if (into.empty()) in.receiving.pop_front();
-      if (packet.received == packet.bytes.size()) out.wire.pop_front();
+      if (into.empty()) in_stream.to_receive.pop_front();
+      if (packet.received_bytes == packet.bytes.size()) out_stream.wire.pop_front();
     }
   }
 

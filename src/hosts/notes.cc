@@ -12,7 +12,7 @@ namespace {
 
 constexpr auto kHeaderBytes = static_cast<std::int64_t>(sizeof(NoteHeader));
 // The header of a host whose entries are invalid.
-constexpr NoteHeader kInvalid = {.present_count = -1};
+constexpr NoteHeader kInvalidHeader = {.present_count = -1};
 
 std::int64_t note_bytes(std::int64_t payload) {
   return round_up(kHeaderBytes + payload, kPieceAlignment);
@@ -22,13 +22,15 @@ std::int64_t note_bytes(std::int64_t payload) {
 
 std::int64_t NoteSizes::staging_bytes() const {
   std::int64_t sum = 0;
-  for (const std::int64_t bytes : kept.empty() ? payloads : kept) sum += note_bytes(bytes);
-  if (!kept.empty()) sum += note_bytes(std::ranges::max(payloads));
+  for (const std::int64_t bytes : kept_bytes.empty() ? payload_bytes : kept_bytes)
+    sum += note_bytes(bytes);
+  if (!kept_bytes.empty()) sum += note_bytes(std::ranges::max(payload_bytes));
   return round_up(sum, kPartAlignment);
 }
 
 bool NoteSizes::fit_into_staging() const {
-  return std::ranges::max(payloads) + kHeaderBytes <= static_cast<std::int64_t>(kNoteBytesMax) &&
+  return std::ranges::max(payload_bytes) + kHeaderBytes <=
+             static_cast<std::int64_t>(kNoteBytesMax) &&
          staging_bytes() <= kStagingBytesMax;
 }
 
@@ -40,11 +42,12 @@ HostNotes::HostNotes(const Group& group, const StepIdentity& identity, NoteSizes
       sizes_(std::move(sizes)),
       copy_kept_part_(std::move(copy_kept_part)),
       end_(sizes_.staging_bytes()) {
-  CHECK(group.parts && sizes_.payloads.size() == group.parts->members.size(),
+  CHECK(group.parts && sizes_.payload_bytes.size() == group.parts->members.size(),
         "every host has a note");
   CHECK(sizes_.fit_into_staging(), "supports() must be ok");
   std::int64_t begin = 0;
-  for (const std::int64_t bytes : sizes_.kept.empty() ? sizes_.payloads : sizes_.kept) {
+  for (const std::int64_t bytes :
+       sizes_.kept_bytes.empty() ? sizes_.payload_bytes : sizes_.kept_bytes) {
     note_offsets_.push_back(begin);
     begin += note_bytes(bytes);
   }
@@ -63,17 +66,17 @@ const std::byte* HostNotes::published_data(int member, std::int64_t bytes) const
 }
 
 std::span<std::byte> HostNotes::note_to_send() const {
-  const std::int64_t payload = sizes_.payloads[static_cast<std::size_t>(parts().host)];
+  const std::int64_t payload = sizes_.payload_bytes[static_cast<std::size_t>(parts().host)];
   return {entry_barrier_.own_staging() + own_note_offset_,
           static_cast<std::size_t>(kHeaderBytes + payload)};
 }
 
 void HostNotes::send_note(std::optional<NoteHeader> header) const {
-  const NoteHeader sent = header.value_or(kInvalid);
+  const NoteHeader sent_header = header.value_or(kInvalidHeader);
   const std::span<std::byte> note = note_to_send();
-  std::memcpy(note.data(), &sent, sizeof(sent));
+  std::memcpy(note.data(), &sent_header, sizeof(sent_header));
   parts().lane->send_entry(entry_barrier_.identity(), note);
-  if (copy_kept_part_) keep_note(parts().host, sent, note.subspan(sizeof(sent)));
+  if (copy_kept_part_) keep_note(parts().host, sent_header, note.subspan(sizeof(sent_header)));
 }
 
 void HostNotes::keep_note(int host, const NoteHeader& header,
@@ -90,7 +93,8 @@ void HostNotes::keep_note(int host, const NoteHeader& header,
 
 Progress HostNotes::exchange() {
   if (makes_note()) {
-    if (const Progress collected = collect_notes(); collected != Progress::kDone) return collected;
+    if (const Progress collect_progress = collect_notes(); collect_progress != Progress::kDone)
+      return collect_progress;
     entry_barrier_.board().publish_phase(kPhase);
   } else if (!entry_barrier_.board().has_reached(0, kPhase)) {
     return Progress::kPending;
@@ -104,14 +108,16 @@ Progress HostNotes::collect_notes() {
     if (notes_collected_ == parts().host) continue;
     const auto entry = parts().lane->entry(notes_collected_, entry_barrier_.identity());
     if (!entry) return Progress::kPending;
-    same_step_ = same_step_ && entry->id == entry_barrier_.identity().id;
-    NoteHeader header = kInvalid;
-    const auto payload = sizes_.payloads[static_cast<std::size_t>(notes_collected_)];
-    const bool has_size = static_cast<std::int64_t>(entry->note.size()) == payload + kHeaderBytes;
-    if (has_size) std::memcpy(&header, entry->note.data(), sizeof(header));
-    keep_note(notes_collected_, header, entry->note.subspan(has_size ? sizeof(header) : 0));
+    is_same_step_ = is_same_step_ && entry->id == entry_barrier_.identity().id;
+    NoteHeader header = kInvalidHeader;
+    const auto payload = sizes_.payload_bytes[static_cast<std::size_t>(notes_collected_)];
+    const bool has_expected_size =
+        static_cast<std::int64_t>(entry->note.size()) == payload + kHeaderBytes;
+    if (has_expected_size) std::memcpy(&header, entry->note.data(), sizeof(header));
+    keep_note(notes_collected_, header,
+              entry->note.subspan(has_expected_size ? sizeof(header) : 0));
   }
-  return same_step_ ? Progress::kDone : Progress::kMisprediction;
+  return is_same_step_ ? Progress::kDone : Progress::kMisprediction;
 }
 
 NoteHeader HostNotes::header(int host) const {
@@ -127,9 +133,9 @@ const std::byte* HostNotes::payload(int host) const {
 
 bool HostNotes::are_valid() const {
   for (int host = 0; host < parts().hosts(); ++host) {
-    const NoteHeader other_header = header(host);
-    if (other_header.present_count < 0 || other_header.present_count > parts().members_on(host) ||
-        other_header.declared_count != header(0).declared_count)
+    const NoteHeader host_header = header(host);
+    if (host_header.present_count < 0 || host_header.present_count > parts().members_on(host) ||
+        host_header.declared_count != header(0).declared_count)
       return false;
   }
   return true;

@@ -2,15 +2,15 @@
 // stage, every member knows that all members on all hosts have entered the step, and it can read
 // the notes of all hosts. Only then may the step write user memory or move data between hosts.
 //
-// Each member enters the step on the flag board of its host. When all of them have entered the same
-// step, local member 0 sends the note of our host to the other hosts. When it has the entries of
-// all hosts, and all are for the same step, it copies their notes into its staging memory. Then it
-// publishes phase 1, for which the other local members wait.
+// Each member enters the step on the flag board of its host. When all members of our host have
+// entered the same step, local member 0 sends the note of our host to the other hosts. When local
+// member 0 has the entries of all hosts, and all entries are for the same step, it copies the notes
+// into its staging memory. Then it publishes phase 1, for which the other local members wait.
 //
 // A note consists of a header and a payload. The payload depends on the operation: counts, or the
-// data itself if it is small. Local member 0 makes the note from the data that the other members
-// publish before they enter. If the entries of a host are invalid, its note says so, and the step
-// is then a mismatch on all members of all hosts.
+// data itself if it is small. Local member 0 makes the note from the data that the members of our
+// host publish before they enter. If the entries of a host are invalid, its note says so, and the
+// step is then a mismatch on all members of all hosts.
 //
 // Cost: 2 waits for flags, and a one-way latency between the hosts. A host sends its note to each
 // other host.
@@ -40,10 +40,10 @@ struct NoteSizes {
   // The largest part of the staging memory that the notes may use.
   static constexpr std::int64_t kStagingBytesMax = 1024 * 1024;
 
-  std::vector<std::int64_t> payloads;
+  std::vector<std::int64_t> payload_bytes;
   // How many bytes of each payload the members of a host keep. If the list is empty, they keep all
   // bytes.
-  std::vector<std::int64_t> kept = {};
+  std::vector<std::int64_t> kept_bytes = {};
 
   // Returns how many bytes of staging memory the notes use.
   std::int64_t staging_bytes() const;
@@ -55,9 +55,9 @@ struct NoteSizes {
 // for many hosts, because every host sends its note to all others and keeps the notes of all
 // others.
 constexpr std::int64_t note_data_bytes_max(int hosts) {
-  constexpr std::int64_t kOneNote = 16 * 1024;
-  constexpr std::int64_t kAllNotes = 256 * 1024;
-  return kAllNotes / hosts < kOneNote ? kAllNotes / hosts : kOneNote;
+  constexpr std::int64_t kOneNoteBytes = 16 * 1024;
+  constexpr std::int64_t kAllNotesBytes = 256 * 1024;
+  return kAllNotesBytes / hosts < kOneNoteBytes ? kAllNotesBytes / hosts : kOneNoteBytes;
 }
 
 // One object per step. Only one thread at a time may use it: the holder of the progress lock.
@@ -91,7 +91,7 @@ class HostNotes {
   // have arrived.
   std::byte* own_published_data(std::int64_t bytes) const;
   const std::byte* published_data(int member, std::int64_t bytes) const;
-  // The offset at which the notes end in the staging memory. After it, the staging memory of every
+  // The offset at which the notes end in the staging memory. Behind it, the staging memory of every
   // member is free for the windows of the step.
   std::int64_t end() const { return end_; }
 
@@ -127,7 +127,7 @@ class HostNotes {
   std::int64_t own_note_offset_ = 0;        // the note that our host sends
   std::int64_t end_;
   int notes_collected_ = 0;  // local member 0: how many hosts' notes have arrived
-  bool same_step_ = true;
+  bool is_same_step_ = true;
   State state_ = State::kEnter;
 };
 
@@ -138,13 +138,14 @@ Progress HostNotes::advance(Algorithm& algorithm) {
     state_ = State::kArrive;
   }
   if (state_ == State::kArrive) {
-    const Progress arrived = entry_barrier_.check_arrivals();
-    if (arrived != Progress::kDone && arrived != Progress::kMismatch) return arrived;
-    const bool is_valid = arrived == Progress::kDone;
+    const Progress arrival_progress = entry_barrier_.check_arrivals();
+    if (arrival_progress != Progress::kDone && arrival_progress != Progress::kMismatch)
+      return arrival_progress;
+    const bool is_valid = arrival_progress == Progress::kDone;
     if (makes_note())
       send_note(is_valid ? algorithm.write_note(note_to_send().subspan(sizeof(NoteHeader)))
                          : std::optional<NoteHeader>());
-    if (!is_valid) return arrived;
+    if (!is_valid) return arrival_progress;
     state_ = State::kExchange;
   }
   return exchange();

@@ -6,16 +6,17 @@
 // hosts.
 //
 // In a window, local member k reduces slice k of every chunk over the members of its host and sends
-// it through lane k. The streams of a lane are R0 R1 G0 R2 G1 … : Rw is its slice of the host sums
-// of window w. Gw is its slice of the results of window w; a reduce-scatter has no Gw. Sender and
-// receiver keep to this order. So a member sends Gw when it has begun window w + 1 and has received
-// all Rw.
+// it through lane k. A lane sends R0 R1 G0 R2 G1 … : Rw is its slice of the host sums of window w.
+// Gw is its slice of the results of window w; a reduce-scatter has no Gw. Sender and receiver keep
+// to this order. So a member sends Gw when it has begun window w + 1 and has received Rw from all
+// hosts.
 //
 // Sums are formed in rank order on each host, and then over the hosts in the order of hosts. All
-// members get the same bits, but these may differ from the result on one host. The half types are
-// accumulated in float32 and rounded to their type twice: the host sum before it is sent, and the
-// result. The prescale is applied to the inputs; the postscale and the division of an average are
-// applied to the result. If all members of a host have joined, the host sends no host sum.
+// members get the same bits, but these may differ from the result of a group on one host. Inputs of
+// type float16 and bfloat16 are added in float32 and rounded to their type twice: the host sum
+// before it is sent, and the result. The prescale is applied to the inputs; the postscale and the
+// division of an average are applied to the result. If all members of a host have joined, the host
+// sends no host sum.
 //
 // If a member is alone on its host and has not joined, it stages and fetches nothing: it sends from
 // its input and receives the results into its output. Only the host sums of other hosts arrive in
@@ -53,7 +54,7 @@ namespace farandole {
 class HostsReduction final : public StepBetweenHosts {
  public:
   struct Options {
-    AllreduceOptions tensor;  // its divisor is not used
+    AllreduceOptions tensor;  // the divisor in it is not used
     // For each host: the part of the tensor that this host reduces. A block's `input_offset` is its
     // position in the tensor. In an allreduce, all members of all hosts get all parts; in a
     // reduce-scatter, the members of a host get only blocks of their own part.
@@ -88,13 +89,13 @@ class HostsReduction final : public StepBetweenHosts {
 
  private:
   const Group& group() const { return notes_.entry_barrier().group(); }
-  const HostParts& hosts() const { return notes_.parts(); }
+  const HostParts& parts() const { return notes_.parts(); }
   bool fits_into_notes() const {
-    return HostSum::fits_into_notes(hosts(), options_.tensor.bytes());
+    return HostSum::fits_into_notes(parts(), options_.tensor.bytes());
   }
   const HostStream& part(int host) const { return options_.parts[static_cast<std::size_t>(host)]; }
   // Whether we get results from this host's part.
-  bool wants_results_of(int host) const { return options_.is_allreduce || host == hosts().host; }
+  bool wants_results_of(int host) const { return options_.is_allreduce || host == parts().host; }
   bool skips_staging() const { return group().members() == 1 && !options_.tensor.joined; }
   bool sends_input() const { return skips_staging() && options_.tensor.reduction.prescale == 1; }
   StreamRange slice(int host, std::int64_t window) const {
@@ -103,33 +104,33 @@ class HostsReduction final : public StepBetweenHosts {
   std::byte* own_staging_at(std::int64_t offset) const {
     return notes_.entry_barrier().own_staging() + offset;
   }
-  // The places in our staging memory at which the slices of the other hosts arrive, and the
-  // results.
+  // Where our slice of the host sum of another host arrives in our staging memory.
   std::byte* contribution_at(std::int64_t window, int host) const {
     return own_staging_at(layout_.slice_offset(window, host));
   }
+  // The offset in our staging memory of the result of our slice of a host's part.
   std::int64_t result_offset(std::int64_t window, int host) const {
-    return layout_.slice_offset(window, hosts().hosts() + host);
+    return layout_.slice_offset(window, parts().hosts() + host);
   }
-  // The offset of our lane's slice in the chunk that a member publishes for a host's part.
+  // The offset in a member's staging memory of our lane's slice of a host's part.
   std::int64_t published_offset(std::int64_t window, int host) const {
     return layout_.chunk_offset(window, host) + slice(host, window).begin -
            layout_.chunk(part(host), window).begin;
   }
 
-  // The places of a piece of our slice: in our host sum and in the result.
+  // Where a piece of our slice is in our host sum and in the result.
   const std::byte* own_sum_at(int host, std::int64_t window, const Block& block,
                               StreamRange piece) const;
   std::byte* result_at(int host, std::int64_t window, const Block& block, StreamRange piece) const;
 
-  // Two positions in the streams of our lane. At the first, all contributions of a window have
-  // arrived. At the second, all data of the window is sent and received. They are kept only for the
-  // two windows on the wire.
+  // Two positions in the streams of our lane. At contributed_mark(), the host sums of all other
+  // hosts have arrived. At complete_mark(), all data of the window is sent and received. They are
+  // kept only for the two windows on the wire.
   LaneStreams::Mark& contributed_mark(std::int64_t window) {
-    return contributed_[static_cast<std::size_t>(window % 2)];
+    return contributed_marks_[static_cast<std::size_t>(window % 2)];
   }
   LaneStreams::Mark& complete_mark(std::int64_t window) {
-    return complete_[static_cast<std::size_t>(window % 2)];
+    return complete_marks_[static_cast<std::size_t>(window % 2)];
   }
 
   void reduce_notes() const;
@@ -146,10 +147,10 @@ class HostsReduction final : public StepBetweenHosts {
   LaneStreams lane_;
   Reduction result_reduction_;
   std::int64_t window_count_ = 0;
-  std::int64_t windows_begun_ = 0;  // number of windows with host sums that we have begun to send
-  std::int64_t windows_combined_ = 0;  // number of windows with reduced results
-  std::array<LaneStreams::Mark, 2> contributed_;
-  std::array<LaneStreams::Mark, 2> complete_;
+  std::int64_t windows_begun_ = 0;     // number of windows whose host sums we have begun to send
+  std::int64_t windows_combined_ = 0;  // number of windows whose results we have reduced
+  std::array<LaneStreams::Mark, 2> contributed_marks_;
+  std::array<LaneStreams::Mark, 2> complete_marks_;
 };
 
 }  // namespace farandole

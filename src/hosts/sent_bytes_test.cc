@@ -22,10 +22,10 @@ std::vector<std::uint64_t> bytes_sent(const HostMembers& parts, const CallInTest
   if (call.hierarchical_adasum) cluster.use_hierarchical_adasum();
   run_in_random_order(cluster, {PreparedCall(call)}, 5);
   EXPECT_EQ(cluster.network().entries_sent(), parts.size());
-  std::vector<std::uint64_t> sent;
+  std::vector<std::uint64_t> sent_by_host;
   for (int host = 0; host < cluster.hosts(); ++host)
-    sent.push_back(cluster.network().bytes_sent(host));
-  return sent;
+    sent_by_host.push_back(cluster.network().bytes_sent(host));
+  return sent_by_host;
 }
 
 TEST(HostsReduction, an_allreduce_sends_the_lower_bound) {
@@ -51,7 +51,7 @@ TEST(HostsReduction, small_tensors_travel_in_the_notes) {
               std::vector<std::uint64_t>(2, 0));
 }
 
-// All members of host 1 have joined. So it sends results but no host sum.
+// All members of host 1 have joined. So this host sends results but no host sum.
 TEST(HostsReduction, a_host_without_data_sends_no_host_sum) {
   const HostMembers parts = {{0, 1}, {2, 3}};
   CallInTest call = call_of(parts, Operation::kAllreduce, 32 * 1000);

@@ -71,16 +71,16 @@ std::unique_ptr<StepBetweenHosts> reducescatter(Group& group, const StepIdentity
             .tensor = tensor,
             .parts = HostsReduction::parts_by_rows(group, call.rows, call.row_bytes),
             .is_allreduce = false});
-  const HostParts& hosts = *group.parts;
+  const HostParts& parts = *group.parts;
   const int member =
-      hosts.members[static_cast<std::size_t>(hosts.host)][static_cast<std::size_t>(group.member)];
-  const std::int64_t first = first_scattered_row(call.rows, hosts.group_members(), member);
-  const std::int64_t rows = scattered_rows(call.rows, hosts.group_members(), member);
+      parts.members[static_cast<std::size_t>(parts.host)][static_cast<std::size_t>(group.member)];
+  const std::int64_t first_row = first_scattered_row(call.rows, parts.group_members(), member);
+  const std::int64_t rows = scattered_rows(call.rows, parts.group_members(), member);
   return std::make_unique<GatheredReduction>(
       group, identity,
       GatheredReduction::Options{
           .tensor = tensor,
-          .output_range = {first * call.row_bytes, (first + rows) * call.row_bytes}});
+          .output_range = {first_row * call.row_bytes, (first_row + rows) * call.row_bytes}});
 }
 
 }  // namespace
@@ -129,26 +129,26 @@ namespace {
 
 // Whether the notes and the windows fit into the staging memory. In practice, only the splits of an
 // all-to-all can be too large.
-bool fits(const HostParts& hosts, Operation operation) {
+bool fits_into_staging(const HostParts& parts, Operation operation) {
   const bool is_alltoall = operation == Operation::kAlltoall;
-  NoteSizes notes = {.payloads = std::vector<std::int64_t>(hosts.members.size(),
-                                                           note_data_bytes_max(hosts.hosts()))};
-  if (operation == Operation::kAllgather) notes = HostsAllgather::note_sizes(hosts);
-  if (is_alltoall) notes = HostsAlltoall::note_sizes(hosts);
+  NoteSizes notes = {.payload_bytes = std::vector<std::int64_t>(
+                         parts.members.size(), note_data_bytes_max(parts.hosts()))};
+  if (operation == Operation::kAllgather) notes = HostsAllgather::note_sizes(parts);
+  if (is_alltoall) notes = HostsAlltoall::note_sizes(parts);
   if (!notes.fit_into_staging()) return false;
   if (operation == Operation::kBroadcast)
-    return WindowLayout::fits(notes.staging_bytes(), hosts, HostsBroadcast::chunks_in_window(hosts),
+    return WindowLayout::fits(notes.staging_bytes(), parts, HostsBroadcast::chunks_in_window(parts),
                               0);
   const bool reduces = row_of(operation).reduces;
-  const int chunks = reduces || is_alltoall ? hosts.hosts() : 1;
-  return WindowLayout::fits(notes.staging_bytes(), hosts, chunks,
-                            hosts.hosts() * (reduces ? 2 : 1));
+  const int chunks = reduces || is_alltoall ? parts.hosts() : 1;
+  return WindowLayout::fits(notes.staging_bytes(), parts, chunks,
+                            parts.hosts() * (reduces ? 2 : 1));
 }
 
 }  // namespace
 
 Status supports(const Group& group, Operation operation) {
-  if (!group.parts || fits(*group.parts, operation)) return {};
+  if (!group.parts || fits_into_staging(*group.parts, operation)) return {};
   return Status::fix_call(
       format_text("the {} of {} members on {} hosts is not possible, because their counts do not "
                   "fit into the "

@@ -9,9 +9,9 @@
 
 namespace farandole {
 
-// Returns ok if a group can run the operation; a group on one host always can. For a group on many
-// hosts, returns kFixCall with advice if the notes or the windows do not fit into the staging
-// memory. The result is the same on all members.
+// Returns ok if a group can run the operation. A group on one host can run every operation that
+// passes the other checks. For a group on several hosts, returns kFixCall with advice if the notes
+// or the windows do not fit into the staging memory. The result is the same on all members.
 Status supports(const Group& group, Operation operation);
 
 // Starts a step of a group on several hosts; choose_step() calls it through HostParts::start_step.

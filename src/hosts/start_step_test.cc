@@ -36,7 +36,8 @@ class HostsGuarantees : public ::testing::TestWithParam<OperationRow> {
     start(rows, std::vector<StepIdentity>(kMembers, identity));
   }
   Progress advance_member(int member) { return advance(steps_[static_cast<std::size_t>(member)]); }
-  // Advances all members except one until they make no more progress. Returns the last results.
+  // Advances all members except `excluded_member` until they make no more progress. Returns the
+  // last result of each member.
   std::vector<Progress> run(int excluded_member = -1) {
     std::vector<Progress> results(kMembers, Progress::kAdvanced);
     for (int turn = 0; turn < 100'000; ++turn) {
@@ -45,9 +46,9 @@ class HostsGuarantees : public ::testing::TestWithParam<OperationRow> {
       const bool is_over = result != Progress::kPending && result != Progress::kAdvanced;
       if (member != excluded_member && !is_over) result = advance_member(member);
       cluster_.network().move(random_);
-      const bool waits = std::ranges::all_of(
+      const bool all_wait = std::ranges::all_of(
           results, [](Progress progress) { return progress != Progress::kAdvanced; });
-      if (waits && turn > 2000) break;
+      if (all_wait && turn > 2000) break;
     }
     return results;
   }
@@ -69,9 +70,9 @@ class HostsGuarantees : public ::testing::TestWithParam<OperationRow> {
 TEST_P(HostsGuarantees, nothing_is_written_before_all_have_entered) {
   std::uint32_t sequence = 0;
   for (const std::int64_t rows : {std::int64_t{5}, kRowsOfSeveralWindows})
-    for (int last = 0; last < kMembers; ++last) {
+    for (int last_member = 0; last_member < kMembers; ++last_member) {
       start(rows, step_identity(++sequence));
-      for (const Progress result : run(last))
+      for (const Progress result : run(last_member))
         EXPECT_TRUE(result == Progress::kPending || result == Progress::kAdvanced);
       expect_untouched();
       expect_results();

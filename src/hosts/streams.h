@@ -22,20 +22,20 @@ struct StreamRange {
   std::int64_t bytes() const { return end - begin; }
 };
 
-// As Block::from or Block::to, this value means all members of the host.
+// As Block::sender or Block::receiver, this value means all members of the host.
 inline constexpr int kAllOfHost = -1;
 
 // Bytes that go from one member to another. Members are indices in their host parts.
 struct Block {
   // kAllOfHost: the block holds the reduced inputs of the members of the sending host.
-  int from = kAllOfHost;
-  int to = kAllOfHost;
+  int sender = kAllOfHost;
+  int receiver = kAllOfHost;
   std::int64_t bytes = 0;
   std::int64_t input_offset = 0;   // where the block begins in the input
   std::int64_t output_offset = 0;  // where the block begins in the output of a member that gets it
   std::int64_t begin = 0;          // where the block begins in the stream; add() sets it
 
-  bool is_for(int member) const { return to == member || to == kAllOfHost; }
+  bool is_for(int member) const { return receiver == member || receiver == kAllOfHost; }
 };
 
 class HostStream {
@@ -63,7 +63,7 @@ class HostStream {
   void visit(StreamRange range, const Visit& visit) const {
     auto block = std::upper_bound(
         blocks_.begin(), blocks_.end(), range.begin,
-        [](std::int64_t position, const Block& other) { return position < other.begin; });
+        [](std::int64_t position, const Block& later) { return position < later.begin; });
     if (block != blocks_.begin()) --block;
     for (; block != blocks_.end() && block->begin < range.end; ++block) {
       const StreamRange part = {std::max(range.begin, block->begin),
@@ -86,11 +86,11 @@ class WindowLayout {
   // The largest number of bytes that a stream has in a window; more would not fit into the caches.
   static constexpr std::int64_t kChunkBytesMax = 512 * 1024;
   // The largest number of bytes that each of several lanes sends to all other hosts in one phase of
-  // a window. With more bytes, the bursts of several hosts meet at one host, and the other hosts
-  // wait for this host. docs/performance.md has the measurement.
+  // a window. With more bytes, the bursts of three or more hosts meet at one host, and the other
+  // hosts wait for this host. docs/performance.md has the measurement.
   static constexpr std::int64_t kLaneBytesMax = 128 * 1024;
   // Even with many hosts, a lane may send this many bytes to each host: the largest TLS record.
-  // Smaller messages would not be faster, because each message has a fixed cost.
+  // Each message costs time, even if it is small.
   static constexpr std::int64_t kSliceBytesMin = 16 * 1024;
 
   WindowLayout(const HostNotes& notes, int chunks, int slices);
@@ -115,28 +115,28 @@ class WindowLayout {
   }
   // Offsets in the staging memory.
   std::int64_t chunk_offset(std::int64_t window, int index) const {
-    return begin_ + window % 2 * half_bytes_ + index * chunk_bytes_;
+    return begin_offset_ + window % 2 * half_bytes_ + index * chunk_bytes_;
   }
   std::int64_t slice_offset(std::int64_t window, int index) const {
-    return chunk_offset(window, chunks_) + index * slice_bytes_;
+    return chunk_offset(window, chunk_count_) + index * slice_bytes_;
   }
 
   // Whether this many chunks and slices fit after notes of this size.
-  static bool fits(std::int64_t notes_bytes, const HostParts& hosts, int chunks, int slices) {
-    return chunk_bytes_for(half_bytes_after(notes_bytes), hosts, chunks, slices) > 0;
+  static bool fits(std::int64_t notes_bytes, const HostParts& parts, int chunks, int slices) {
+    return chunk_bytes_for(half_bytes_after(notes_bytes), parts, chunks, slices) > 0;
   }
 
  private:
   static std::int64_t half_bytes_after(std::int64_t notes_bytes) {
     return (static_cast<std::int64_t>(kStagingBytesPerSlot) - notes_bytes) / 2;
   }
-  static std::int64_t chunk_bytes_for(std::int64_t half_bytes, const HostParts& hosts,
+  static std::int64_t chunk_bytes_for(std::int64_t half_bytes, const HostParts& parts,
                                       std::int64_t chunks, std::int64_t slices);
 
-  std::int64_t begin_;
+  std::int64_t begin_offset_;
   std::int64_t half_bytes_;
   int lanes_;
-  int chunks_;
+  int chunk_count_;
   std::int64_t chunk_bytes_;
   std::int64_t slice_bytes_;
 };
@@ -158,15 +158,15 @@ class LaneStreams {
   void send(int host, const std::byte* from, std::int64_t bytes);
   void receive(int host, std::byte* into, std::int64_t bytes);
   // Returns the position after all bytes that were passed to send() and receive() so far.
-  const Mark& mark() const { return queued_; }
+  const Mark& mark() const { return queued_mark_; }
   bool has_sent(const Mark& mark) const;
   bool has_received(const Mark& mark) const;
-  // Returns how many bytes of the stream from a host are still missing before this position.
+  // Returns how many bytes of the stream from a host are still missing before `mark`.
   std::int64_t bytes_missing(const Mark& mark, int host) const;
 
  private:
   Lane* lane_;
-  Mark queued_;
+  Mark queued_mark_;
 };
 
 }  // namespace farandole

@@ -13,15 +13,15 @@ namespace {
 HostStream stream_of(const std::vector<std::int64_t>& sizes) {
   HostStream stream;
   int member = 0;
-  for (const std::int64_t bytes : sizes) stream.add({.from = member++, .bytes = bytes});
+  for (const std::int64_t bytes : sizes) stream.add({.sender = member++, .bytes = bytes});
   return stream;
 }
 
 // Returns the member and the positions of each overlap.
-std::string visited(const HostStream& stream, StreamRange range) {
+std::string visited_text(const HostStream& stream, StreamRange range) {
   std::string text;
   stream.visit(range, [&](const Block& block, StreamRange part) {
-    text += std::to_string(block.from) + ":" + std::to_string(part.begin) + "-" +
+    text += std::to_string(block.sender) + ":" + std::to_string(part.begin) + "-" +
             std::to_string(part.end) + " ";
   });
   return text;
@@ -30,12 +30,12 @@ std::string visited(const HostStream& stream, StreamRange range) {
 TEST(HostStream, visits_the_blocks_that_overlap_a_range) {
   const HostStream stream = stream_of({10, 0, 5, 20});
   EXPECT_EQ(stream.bytes(), 35);
-  EXPECT_EQ(visited(stream, {0, 35}), "0:0-10 2:10-15 3:15-35 ");
-  EXPECT_EQ(visited(stream, {9, 16}), "0:9-10 2:10-15 3:15-16 ");
-  EXPECT_EQ(visited(stream, {10, 15}), "2:10-15 ");
-  EXPECT_EQ(visited(stream, {20, 99}), "3:20-35 ");
-  EXPECT_EQ(visited(stream, {12, 12}), "");
-  EXPECT_EQ(visited(HostStream(), {0, 5}), "");
+  EXPECT_EQ(visited_text(stream, {0, 35}), "0:0-10 2:10-15 3:15-35 ");
+  EXPECT_EQ(visited_text(stream, {9, 16}), "0:9-10 2:10-15 3:15-16 ");
+  EXPECT_EQ(visited_text(stream, {10, 15}), "2:10-15 ");
+  EXPECT_EQ(visited_text(stream, {20, 99}), "3:20-35 ");
+  EXPECT_EQ(visited_text(stream, {12, 12}), "");
+  EXPECT_EQ(visited_text(HostStream(), {0, 5}), "");
 }
 
 TEST(HostStream, may_define_where_its_chunks_end) {
@@ -62,15 +62,15 @@ class Layouts : public ::testing::TestWithParam<int> {
 };
 
 TEST_P(Layouts, several_lanes_send_no_large_bursts) {
-  const HostNotes notes(group_.group(0), step_identity(1), {.payloads = {100, 200, 300}});
+  const HostNotes notes(group_.group(0), step_identity(1), {.payload_bytes = {100, 200, 300}});
   const WindowLayout layout(notes, 3, 6);
-  const std::int64_t burst = 2 * layout.chunk_bytes() / GetParam();
-  EXPECT_GT(burst, WindowLayout::kLaneBytesMax / 4);
-  if (GetParam() > 1) EXPECT_LE(burst, WindowLayout::kLaneBytesMax);
+  const std::int64_t burst_bytes = 2 * layout.chunk_bytes() / GetParam();
+  EXPECT_GT(burst_bytes, WindowLayout::kLaneBytesMax / 4);
+  if (GetParam() > 1) EXPECT_LE(burst_bytes, WindowLayout::kLaneBytesMax);
 }
 
 TEST_P(Layouts, slices_divide_every_chunk) {
-  const HostNotes notes(group_.group(0), step_identity(1), {.payloads = {100, 200, 300}});
+  const HostNotes notes(group_.group(0), step_identity(1), {.payload_bytes = {100, 200, 300}});
   const WindowLayout layout(notes, 3, 6);
   for (const std::int64_t bytes :
        {std::int64_t{1}, std::int64_t{65}, layout.chunk_bytes(), 2 * layout.chunk_bytes() + 100}) {
@@ -89,7 +89,7 @@ TEST_P(Layouts, slices_divide_every_chunk) {
 }
 
 TEST_P(Layouts, windows_lie_after_the_notes_in_two_halves) {
-  const HostNotes notes(group_.group(0), step_identity(1), {.payloads = {100, 200, 300}});
+  const HostNotes notes(group_.group(0), step_identity(1), {.payload_bytes = {100, 200, 300}});
   const WindowLayout layout(notes, 3, 6);
   EXPECT_EQ(layout.chunk_offset(0, 0), notes.end());
   EXPECT_EQ(layout.chunk_offset(2, 1), layout.chunk_offset(0, 1));
@@ -105,7 +105,7 @@ TEST(WindowLayout, many_hosts_do_not_make_the_slices_tiny) {
   GroupInTest group{1};
   group.group(0).parts = parts;
   const HostNotes notes(group.group(0), step_identity(1),
-                        {.payloads = std::vector<std::int64_t>(66, 64)});
+                        {.payload_bytes = std::vector<std::int64_t>(66, 64)});
   EXPECT_GT(WindowLayout(notes, 1, 66).chunk_bytes(), WindowLayout::kSliceBytesMin);
 }
 

@@ -9,9 +9,9 @@
 //   C(w): waits until all members have done B(w). Then it fetches its own results from their
 //         staging memory.
 // A member that is alone on its host may skip its staging memory: it sends from its input, and its
-// results are complete in its output at B(w). A step writes this memory only once. The exception is
-// the buffer of a GatheredReduction: window w + 2 overwrites data that the member has read in C(w),
-// and C(w) comes before K(w + 2).
+// results are complete in its output at B(w). A step writes each byte of the output only once. The
+// exception is the buffer of a GatheredReduction: window w + 2 overwrites data that the member has
+// read in C(w), and C(w) comes before K(w + 2).
 //
 // Each member does this in the order
 //   A0 K0 A1 K1 B0 C0 A2 K2 B1 C1 A3 K3 B2 C2 …
@@ -44,9 +44,9 @@ namespace farandole {
 template <class Board>
 class BasicHostWindows {
  public:
-  void start(Board& board, std::int64_t windows) {
+  void start(Board& board, std::int64_t window_count) {
     board_ = &board;
-    windows_ = windows;
+    window_count_ = window_count;
   }
 
   // Does a bounded amount of work; see Progress. The algorithm has these functions:
@@ -78,7 +78,7 @@ class BasicHostWindows {
   Progress advance_window(Algorithm& algorithm);
 
   Board* board_ = nullptr;
-  std::int64_t windows_ = 0;
+  std::int64_t window_count_ = 0;
   std::int64_t windows_begun_ = 0;    // number of windows that have done K
   std::int64_t windows_fetched_ = 0;  // number of windows that have done C
   State state_ = State::kStage;
@@ -97,7 +97,7 @@ Progress BasicHostWindows<Board>::advance_window(Algorithm& algorithm) {
       if (!board_->all_reached(staged_phase(windows_begun_))) return Progress::kPending;
       algorithm.begin(windows_begun_);
       ++windows_begun_;
-      state_ = windows_begun_ == 1 && windows_ > 1 ? State::kStage : State::kComplete;
+      state_ = windows_begun_ == 1 && window_count_ > 1 ? State::kStage : State::kComplete;
       return Progress::kAdvanced;
     case State::kComplete:
       if (!algorithm.is_complete(windows_fetched_)) return Progress::kPending;
@@ -108,9 +108,9 @@ Progress BasicHostWindows<Board>::advance_window(Algorithm& algorithm) {
       if (!board_->all_reached(complete_phase(windows_fetched_))) return Progress::kPending;
       algorithm.fetch(windows_fetched_);
       ++windows_fetched_;
-      state_ = windows_fetched_ == windows_ ? State::kOver
-               : windows_begun_ < windows_  ? State::kStage
-                                            : State::kComplete;
+      state_ = windows_fetched_ == window_count_ ? State::kOver
+               : windows_begun_ < window_count_  ? State::kStage
+                                                 : State::kComplete;
       return state_ == State::kOver ? Progress::kDone : Progress::kAdvanced;
     case State::kOver:
       break;
@@ -122,10 +122,11 @@ Progress BasicHostWindows<Board>::advance_window(Algorithm& algorithm) {
 using HostWindows = BasicHostWindows<FlagBoard>;
 
 // Runs a step between hosts: its notes, then its windows. `operation` has the functions that
-// HostNotes needs, and the function std::optional<std::int64_t> on_all_arrived(). It is called when
-// valid notes of all hosts have arrived. It returns the number of windows, which is the same on all
-// members of all hosts. If this number is 0, the outputs are complete. The result is empty if the
-// content of the notes is invalid. `window_algorithm` has the functions that HostWindows needs.
+// HostNotes needs, and the function std::optional<std::int64_t> on_all_arrived(), which is called
+// when valid notes of all hosts have arrived. on_all_arrived() returns the number of windows, which
+// is the same on all members of all hosts, or an empty value if the content of the notes is
+// invalid. If the number is 0, the outputs are complete. `window_algorithm` has the functions that
+// HostWindows needs.
 template <class Operation, class WindowAlgorithm>
 Progress advance_between_hosts(HostNotes& notes, HostWindows& windows, Operation& operation,
                                WindowAlgorithm& window_algorithm) {
@@ -133,10 +134,10 @@ Progress advance_between_hosts(HostNotes& notes, HostWindows& windows, Operation
   if (const Progress notes_progress = notes.advance(operation); notes_progress != Progress::kDone)
     return notes_progress;
   if (!notes.are_valid()) return Progress::kMismatch;
-  const std::optional<std::int64_t> count = operation.on_all_arrived();
-  if (!count) return Progress::kMismatch;
-  windows.start(notes.entry_barrier().board(), *count);
-  return *count == 0 ? Progress::kDone : Progress::kAdvanced;
+  const std::optional<std::int64_t> window_count = operation.on_all_arrived();
+  if (!window_count) return Progress::kMismatch;
+  windows.start(notes.entry_barrier().board(), *window_count);
+  return *window_count == 0 ? Progress::kDone : Progress::kAdvanced;
 }
 
 }  // namespace farandole

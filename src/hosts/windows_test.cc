@@ -12,7 +12,7 @@ namespace {
 // Records the calls of HostWindows.
 struct Recorder {
   std::string text = {};
-  std::int64_t complete_windows = 1 << 20;  // windows with all results of this member
+  std::int64_t complete_windows = 1 << 20;  // how many windows have all results of this member
   bool drives = false;
 
   void add(char letter, std::int64_t window) {
@@ -71,12 +71,12 @@ TEST_F(TwoMemberWindows, waits_for_the_phases_of_the_others) {
       {6, "A0 K0 A1 K1 C0 A2 K2 C1"},     // B1
       {8, "A0 K0 A1 K1 C0 A2 K2 C1 C2"},  // B2
   };
-  for (const auto& [phase, expected] : steps) {
+  for (const auto& [phase, expected_text] : steps) {
     board(1).publish_phase(phase);
     Progress progress = Progress::kAdvanced;
     while (progress == Progress::kAdvanced) progress = windows.advance(recorder);
     EXPECT_EQ(progress, phase < 8 ? Progress::kPending : Progress::kDone);
-    EXPECT_EQ(recorder.text, expected);
+    EXPECT_EQ(recorder.text, expected_text);
   }
 }
 

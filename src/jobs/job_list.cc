@@ -33,7 +33,8 @@ std::optional<int> as_number(const std::string& name) {
   return number;
 }
 
-// Returns the entries of a folder that are numbers. Entries that end meanwhile may be missing.
+// Returns the entries of a folder that are numbers. Entries that appear or disappear meanwhile may
+// be missing.
 std::vector<int> numeric_entries(const files::path& folder) {
   std::vector<int> numbers;
   std::error_code error;
@@ -82,15 +83,15 @@ struct FoundSheet {
 };
 
 FoundSheet find_job_sheet(pid_t agent) {
-  FoundSheet found;
+  FoundSheet sheet;
   for (const int number : numeric_entries(folder_of(agent) / "fd")) {
     if (!is_segment(agent, number, kJobSheetName)) continue;
-    found.exists = true;
+    sheet.exists = true;
     const auto view = open_memory(agent, number);
-    if (view) found.job = read_job_sheet(view->data(), view->size());
-    if (found.job) break;
+    if (view) sheet.job = read_job_sheet(view->data(), view->size());
+    if (sheet.job) break;
   }
-  return found;
+  return sheet;
 }
 
 FlightReport flight_report_of(pid_t agent, const SheetWorker& worker) {
@@ -106,14 +107,14 @@ void add_workers_of_other_nodes(const SheetJob& sheet, std::vector<WatchedWorker
   if (sheet.first_rank > 0 || static_cast<int>(workers.size()) == sheet.size) return;
   const auto reports = open_segment(sheet.agent, kWorkerReportsName);
   if (reports == nullptr) return;
-  std::vector<WatchedWorker> all = workers;
-  while (static_cast<int>(all.size()) < sheet.size) {
-    auto worker =
-        read_worker_report({reports->data(), reports->size()}, static_cast<int>(all.size()));
+  std::vector<WatchedWorker> all_workers = workers;
+  while (static_cast<int>(all_workers.size()) < sheet.size) {
+    auto worker = read_worker_report({reports->data(), reports->size()},
+                                     static_cast<int>(all_workers.size()));
     if (!worker) return;
-    all.push_back(*std::move(worker));
+    all_workers.push_back(*std::move(worker));
   }
-  workers = std::move(all);
+  workers = std::move(all_workers);
 }
 
 JobStatus read_job_status(const SheetJob& sheet) {
@@ -124,7 +125,7 @@ JobStatus read_job_status(const SheetJob& sheet) {
                        .pid = worker.pid,
                        .report = flight_report_of(sheet.agent, worker),
                        .end = worker.end ? describe(*worker.end) : "",
-                       .stopped_by = worker.stopped_by,
+                       .stop_signal = worker.stop_signal,
                        .cores = is_alive ? bound_hardware_threads(worker.pid, sheet.agent) : ""});
   }
   JobStatus job{.pid = sheet.foreground,
@@ -153,12 +154,12 @@ JobList running_jobs() {
   for (const pid_t pid : numeric_entries("/proc")) {
     if (!may_be_an_agent(pid)) continue;
     auto sheet = find_job_sheet(pid);
-    if (!sheet.job && sheet.exists) list.unreadable.push_back(pid);
+    if (!sheet.job && sheet.exists) list.unreadable_launchers.push_back(pid);
     // A process that the agent has just forked has the same descriptors but another pid.
     if (sheet.job && sheet.job->agent == pid) list.jobs.push_back(read_job_status(*sheet.job));
   }
   std::ranges::sort(list.jobs, {}, &JobStatus::pid);
-  std::ranges::sort(list.unreadable);
+  std::ranges::sort(list.unreadable_launchers);
   return list;
 }
 

@@ -11,8 +11,9 @@
 namespace farandole {
 
 struct JobList {
-  std::vector<JobStatus> jobs;    // by pid
-  std::vector<pid_t> unreadable;  // launchers that have another version or protected memory
+  std::vector<JobStatus> jobs;  // by pid
+  // Launchers that have another version or protected memory.
+  std::vector<pid_t> unreadable_launchers;
 };
 
 // Blocks while it searches /proc. Jobs that begin or end meanwhile may be missing.

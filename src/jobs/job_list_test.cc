@@ -29,15 +29,15 @@ using std::chrono::seconds;
 class AgentProcessName {
  public:
   AgentProcessName() {
-    ::prctl(PR_GET_NAME, before_.data());
+    ::prctl(PR_GET_NAME, original_name_.data());
     ::prctl(PR_SET_NAME, kAgentName);
   }
-  ~AgentProcessName() { ::prctl(PR_SET_NAME, before_.data()); }
+  ~AgentProcessName() { ::prctl(PR_SET_NAME, original_name_.data()); }
   AgentProcessName(const AgentProcessName&) = delete;
   AgentProcessName& operator=(const AgentProcessName&) = delete;
 
  private:
-  std::array<char, 16> before_{};
+  std::array<char, 16> original_name_{};
 };
 
 // A worker's flight record, as the launcher holds it.
@@ -66,23 +66,23 @@ std::unique_ptr<JobSheet> sheet_of_this_process(int size, int workers, int first
 
 // Other jobs may run on this machine.
 std::vector<JobStatus> jobs_of_this_process() {
-  std::vector<JobStatus> own;
+  std::vector<JobStatus> own_jobs;
   for (JobStatus& job : running_jobs().jobs)
-    if (job.pid == ::getpid()) own.push_back(std::move(job));
-  return own;
+    if (job.pid == ::getpid()) own_jobs.push_back(std::move(job));
+  return own_jobs;
 }
 
 bool is_unreadable() {
-  const auto list = running_jobs().unreadable;
+  const auto list = running_jobs().unreadable_launchers;
   return std::ranges::find(list, ::getpid()) != list.end();
 }
 
 TEST(JobList, ShowsWhatEachWorkerDoes) {
-  const AgentProcessName name;
+  const AgentProcessName process_name;
   WorkerRecord record;
   auto recorder = record.recorder();
   recorder.begin(TimePoint(seconds(10)));
-  recorder.record_joined(TimePoint(seconds(11)));
+  recorder.record_membership(TimePoint(seconds(11)));
   const auto sheet = sheet_of_this_process(4, 4);
   sheet->worker_started(0, ::getpid(), record.descriptor());
   sheet->worker_started(1, 81, record.descriptor());
@@ -109,12 +109,12 @@ TEST(JobList, ShowsWhatEachWorkerDoes) {
 }
 
 TEST(JobList, AWorkerWithoutAReadableRecordIsShownAsOutside) {
-  const AgentProcessName name;
-  const auto small = *Segment::create(kFlightRecordName, 1);
-  const auto other = *Segment::create("other", FlightRecorder::bytes_needed());
+  const AgentProcessName process_name;
+  const auto small_segment = *Segment::create(kFlightRecordName, 1);
+  const auto other_segment = *Segment::create("other", FlightRecorder::bytes_needed());
   const auto sheet = sheet_of_this_process(3, 3);
-  sheet->worker_started(0, 80, small->descriptor().get());
-  sheet->worker_started(1, 81, other->descriptor().get());
+  sheet->worker_started(0, 80, small_segment->descriptor().get());
+  sheet->worker_started(1, 81, other_segment->descriptor().get());
   sheet->worker_started(2, 82, -1);
   const auto jobs = jobs_of_this_process();
   ASSERT_EQ(jobs.size(), 1U);
@@ -124,12 +124,12 @@ TEST(JobList, AWorkerWithoutAReadableRecordIsShownAsOutside) {
 TEST(JobList, OnlyAProcessWithTheNameOfALauncherIsRead) {
   const auto sheet = sheet_of_this_process(1, 1);
   EXPECT_TRUE(jobs_of_this_process().empty());
-  const AgentProcessName name;
+  const AgentProcessName process_name;
   EXPECT_EQ(jobs_of_this_process().size(), 1U);
 }
 
 TEST(JobList, AProcessThatTheLauncherHasForkedIsNotASecondJob) {
-  const AgentProcessName name;
+  const AgentProcessName process_name;
   const auto sheet = sheet_of_this_process(1, 1);
   const pid_t child = ::fork();
   if (child == 0) {
@@ -142,9 +142,9 @@ TEST(JobList, AProcessThatTheLauncherHasForkedIsNotASecondJob) {
 }
 
 TEST(JobList, ALauncherOfAnotherVersionIsUnreadable) {
-  const AgentProcessName name;
+  const AgentProcessName process_name;
   EXPECT_FALSE(is_unreadable());
-  const auto foreign = *Segment::create(kJobSheetName, 4096);
+  const auto foreign_segment = *Segment::create(kJobSheetName, 4096);
   EXPECT_TRUE(is_unreadable());
   EXPECT_TRUE(jobs_of_this_process().empty());
 }
@@ -155,7 +155,7 @@ Bytes report_from(const std::string& host) {
 }
 
 TEST(JobList, Node0ShowsTheWorkersOfTheOtherNodes) {
-  const AgentProcessName name;
+  const AgentProcessName process_name;
   const auto sheet = sheet_of_this_process(3, 1);
   EXPECT_EQ(jobs_of_this_process().at(0).ranks.size(), 1U);
   const auto reports = *WorkerReports::create(3);
@@ -172,7 +172,7 @@ TEST(JobList, Node0ShowsTheWorkersOfTheOtherNodes) {
 }
 
 TEST(JobList, AnotherNodeShowsItsOwnWorkers) {
-  const AgentProcessName name;
+  const AgentProcessName process_name;
   const auto sheet = sheet_of_this_process(5, 2, 3);
   const auto reports = *WorkerReports::create(5);
   for (int rank = 0; rank < 5; ++rank)

@@ -64,9 +64,9 @@ std::size_t bytes_for(int workers) {
   return sizeof(Header) + static_cast<std::size_t>(workers) * sizeof(Entry);
 }
 
-Entry& entry_of(const Segment& segment, int rank) {
+Entry& entry_of(const Segment& segment, int local_rank) {
   auto* const entries = reinterpret_cast<Entry*>(segment.data() + sizeof(Header));
-  return entries[rank];
+  return entries[local_rank];
 }
 
 void store_state(Entry& entry, WorkerState state, int number) {
@@ -82,7 +82,7 @@ SheetWorker read_entry(const Entry& entry) {
   const auto number = static_cast<int>(word >> 32U);
   switch (static_cast<WorkerState>(word & 0xFFFFFFFFU)) {
     case WorkerState::kStopped:
-      worker.stopped_by = number;
+      worker.stop_signal = number;
       break;
     case WorkerState::kExited:
       worker.end = ProcessEnd{.code = number};
@@ -115,24 +115,24 @@ Result<std::unique_ptr<JobSheet>> JobSheet::create(const SheetJob& job, int work
   return std::unique_ptr<JobSheet>(new JobSheet(std::move(segment)));
 }
 
-void JobSheet::worker_started(int rank, pid_t pid, int record_descriptor) {
-  Entry& entry = entry_of(*segment_, rank);
+void JobSheet::worker_started(int local_rank, pid_t pid, int record_descriptor) {
+  Entry& entry = entry_of(*segment_, local_rank);
   store_state(entry, WorkerState::kRuns, 0);  // an earlier worker of this slot may have ended
   entry.record_descriptor.store(record_descriptor, std::memory_order_relaxed);
   entry.pid.store(pid, std::memory_order_release);
 }
 
-void JobSheet::worker_stopped(int rank, int signal) {
-  store_state(entry_of(*segment_, rank), WorkerState::kStopped, signal);
+void JobSheet::worker_stopped(int local_rank, int signal) {
+  store_state(entry_of(*segment_, local_rank), WorkerState::kStopped, signal);
 }
 
-void JobSheet::worker_continued(int rank) {
-  store_state(entry_of(*segment_, rank), WorkerState::kRuns, 0);
+void JobSheet::worker_continued(int local_rank) {
+  store_state(entry_of(*segment_, local_rank), WorkerState::kRuns, 0);
 }
 
-void JobSheet::worker_ended(int rank, const ProcessEnd& end) {
+void JobSheet::worker_ended(int local_rank, const ProcessEnd& end) {
   const bool killed = end.signal != 0;
-  store_state(entry_of(*segment_, rank), killed ? WorkerState::kKilled : WorkerState::kExited,
+  store_state(entry_of(*segment_, local_rank), killed ? WorkerState::kKilled : WorkerState::kExited,
               killed ? end.signal : end.code);
 }
 

@@ -32,7 +32,7 @@ inline constexpr const char* kFlightRecordName = "farandole-flight-record";
 struct SheetWorker {
   pid_t pid = 0;  // 0 if it has not started yet
   int record_descriptor = -1;
-  int stopped_by = 0;  // the signal that stopped it; 0 if it runs
+  int stop_signal = 0;  // the signal that stopped it; 0 if it runs
   std::optional<ProcessEnd> end;
 };
 
@@ -53,10 +53,10 @@ class JobSheet {
   // `job` has no workers yet; worker_started() adds them. Errors: kStop.
   static Result<std::unique_ptr<JobSheet>> create(const SheetJob& job, int workers);
 
-  void worker_started(int rank, pid_t pid, int record_descriptor);
-  void worker_stopped(int rank, int signal);
-  void worker_continued(int rank);
-  void worker_ended(int rank, const ProcessEnd& end);
+  void worker_started(int local_rank, pid_t pid, int record_descriptor);
+  void worker_stopped(int local_rank, int signal);
+  void worker_continued(int local_rank);
+  void worker_ended(int local_rank, const ProcessEnd& end);
   std::span<const std::byte> memory() const { return {segment_->data(), segment_->size()}; }
 
  private:

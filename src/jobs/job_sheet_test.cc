@@ -16,16 +16,16 @@ constexpr TimePoint kStarted{std::chrono::seconds(9)};
 
 std::unique_ptr<JobSheet> new_job_sheet(int workers,
                                         const std::string& command = "python train.py") {
-  auto made = JobSheet::create({.foreground = 70,
-                                .agent = 71,
-                                .started = kStarted,
-                                .host = "node7",
-                                .command = command,
-                                .size = workers,
-                                .workers = {}},
-                               workers);
-  EXPECT_TRUE(made.ok());
-  return std::move(made).value();
+  auto new_sheet = JobSheet::create({.foreground = 70,
+                                     .agent = 71,
+                                     .started = kStarted,
+                                     .host = "node7",
+                                     .command = command,
+                                     .size = workers,
+                                     .workers = {}},
+                                    workers);
+  EXPECT_TRUE(new_sheet.ok());
+  return std::move(new_sheet).value();
 }
 
 TEST(JobSheet, DescribesTheJobAndItsWorkers) {
@@ -47,15 +47,15 @@ TEST(JobSheet, DescribesTheJobAndItsWorkers) {
   ASSERT_EQ(job->workers.size(), 4U);
   EXPECT_EQ(job->workers[0].pid, 80);
   EXPECT_EQ(job->workers[0].record_descriptor, 12);
-  EXPECT_EQ(job->workers[0].stopped_by, SIGSTOP);
+  EXPECT_EQ(job->workers[0].stop_signal, SIGSTOP);
   EXPECT_FALSE(job->workers[0].end.has_value());
   EXPECT_EQ(describe(job->workers[1].end.value()), "exited with code 3");
   EXPECT_EQ(describe(job->workers[2].end.value()), "killed by signal 9 (SIGKILL)");
-  EXPECT_EQ(job->workers[2].stopped_by, 0);
+  EXPECT_EQ(job->workers[2].stop_signal, 0);
   EXPECT_EQ(job->workers[3].pid, 0);  // not yet started
   sheet->worker_continued(0);
   job = read_job_sheet(sheet->memory().data(), sheet->memory().size());
-  EXPECT_EQ(job->workers[0].stopped_by, 0);
+  EXPECT_EQ(job->workers[0].stop_signal, 0);
 }
 
 TEST(JobSheet, ALauncherMayHaveNoWorkers) {
@@ -77,19 +77,19 @@ TEST(JobSheet, KeepsTheBeginningOfALongCommand) {
 TEST(JobSheet, RejectsMemoryThatIsNotAJobSheet) {
   const auto sheet = new_job_sheet(2);
   const auto memory = sheet->memory();
-  std::vector<std::uint64_t> copy(memory.size() / sizeof(std::uint64_t));
-  const auto reads = [&](std::size_t bytes) {
-    return read_job_sheet(reinterpret_cast<const std::byte*>(copy.data()), bytes).has_value();
+  std::vector<std::uint64_t> words(memory.size() / sizeof(std::uint64_t));
+  const auto can_be_read = [&](std::size_t bytes) {
+    return read_job_sheet(reinterpret_cast<const std::byte*>(words.data()), bytes).has_value();
   };
-  std::memcpy(copy.data(), memory.data(), memory.size());
-  EXPECT_TRUE(reads(memory.size()));
-  EXPECT_FALSE(reads(8));     // too short for any sheet
-  EXPECT_FALSE(reads(1056));  // too short for its workers
-  ++copy[0];
-  EXPECT_FALSE(reads(memory.size()));
-  std::memcpy(copy.data(), memory.data(), memory.size());
-  ++copy[1];  // another format
-  EXPECT_FALSE(reads(memory.size()));
+  std::memcpy(words.data(), memory.data(), memory.size());
+  EXPECT_TRUE(can_be_read(memory.size()));
+  EXPECT_FALSE(can_be_read(8));     // too short for any sheet
+  EXPECT_FALSE(can_be_read(1056));  // too short for its workers
+  ++words[0];
+  EXPECT_FALSE(can_be_read(memory.size()));
+  std::memcpy(words.data(), memory.data(), memory.size());
+  ++words[1];  // another format
+  EXPECT_FALSE(can_be_read(memory.size()));
 }
 
 TEST(JobSheet, RandomBytesAreReadSafely) {
@@ -98,11 +98,12 @@ TEST(JobSheet, RandomBytesAreReadSafely) {
   std::mt19937_64 random(seed);
   const auto sheet = new_job_sheet(2);
   const auto memory = sheet->memory();
-  std::vector<std::uint64_t> copy(memory.size() / sizeof(std::uint64_t));
+  std::vector<std::uint64_t> words(memory.size() / sizeof(std::uint64_t));
   for (int round = 0; round < 1000; ++round) {
-    std::memcpy(copy.data(), memory.data(), memory.size());
-    for (int change = 0; change < 4; ++change) copy[2 + random() % 150] = random();
-    const auto job = read_job_sheet(reinterpret_cast<const std::byte*>(copy.data()), memory.size());
+    std::memcpy(words.data(), memory.data(), memory.size());
+    for (int change = 0; change < 4; ++change) words[2 + random() % 150] = random();
+    const auto job =
+        read_job_sheet(reinterpret_cast<const std::byte*>(words.data()), memory.size());
     EXPECT_LE(job ? job->workers.size() : 0, memory.size() / 16);
   }
 }

@@ -15,9 +15,9 @@ namespace {
 
 constexpr std::size_t kWords = (kWorkerReportBytesMax + 7) / sizeof(std::uint64_t);
 
-// Works like a seqlock: the version is odd while the slot is written, and the reader loads it
-// before and after the other fields. They are stored with release and loaded with acquire, so a
-// reader that sees a new field also sees the odd version.
+// Works like a seqlock: the version is odd while the slot is written, and the reader loads the
+// version before and after the other fields. The other fields are stored with release and loaded
+// with acquire, so a reader that sees a new field also sees the odd version.
 struct Slot {
   std::atomic<std::uint32_t> version;  // 0: never written
   std::atomic<std::uint32_t> bytes;

@@ -11,14 +11,14 @@ namespace farandole {
 // What the foreground process prepares for its agent.
 struct AgentSetup {
   const JobOptions& options;
-  const OriginalProcessState& state;
-  // A pidfd: the job ends when the foreground process ends. If the job is elastic and on this host
-  // only, its workers end after their next commit.
-  const Descriptor& foreground;
-  const Descriptor& signals;  // a signalfd; its signals are blocked
-  // In an elastic job with a driver: a pipe from which a byte can be read when the driver is lost;
-  // borrowed; −1: none.
-  int driver_loss = -1;
+  const OriginalProcessState& original_state;
+  // A pidfd of the foreground process. The job ends when that process ends. If the job is elastic
+  // and on this host only, the workers still go on to their next commit.
+  const Descriptor& foreground_pidfd;
+  const Descriptor& signal_descriptor;  // a signalfd; its signals are blocked
+  // In an elastic job with a driver: a borrowed pipe into which the foreground process writes a
+  // byte when the driver is lost. −1: none.
+  int driver_loss_pipe = -1;
 };
 
 // Runs the job to its end and returns its exit code. When it returns, every process of the job has

@@ -23,9 +23,9 @@ Status Agent::begin_elastic_job() {
   return {};
 }
 
-void Agent::report_exit_to_node_0(int local_rank, const std::string& how, bool succeeded) {
+void Agent::report_exit_to_node_0(int local_rank, const std::string& end_text, bool succeeded) {
   nodes_->link().report_exit({.rank = static_cast<std::uint32_t>(layout_.rank_of(local_rank)),
-                              .how_it_ended = how,
+                              .how_it_ended = end_text,
                               .succeeded = succeeded});
 }
 
@@ -36,36 +36,37 @@ void Agent::advance_elastic_job() {
   if (orders.group_formed) {
     supervision_->failures_survived();
     common_end_.failures_survived();
-    driver_.report_group(layout_.node, elastic_->epoch());
+    driver_reports_.report_group(layout_.node, elastic_->epoch());
   }
   if (!node_0_reports())
-    for (const auto& notice : orders.notices) output_.notice(notice);
+    for (const auto& notice : orders.notices) output_.show_notice(notice);
   for (const auto& [local_rank, number] : orders.starts) {
     const int slot = layout_.rank_of(local_rank);
     const Status started = start_local_worker(local_rank, number);
-    output_.notice(started.ok()
-                       ? format_text("worker {} (pid {}) is new", slot, workers_.pid(local_rank))
-                       : started.message());
+    output_.show_notice(
+        started.ok() ? format_text("worker {} (pid {}) is new", slot, workers_.pid(local_rank))
+                     : started.message());
     if (started.ok()) continue;
-    const std::string how = format_text("worker {} could not start", slot);
-    elastic_->worker_ended(local_rank, false, how, now());
-    if (nodes_) report_exit_to_node_0(local_rank, how, false);
+    const std::string end_text = format_text("worker {} could not start", slot);
+    elastic_->worker_ended(local_rank, false, end_text, now());
+    if (nodes_) report_exit_to_node_0(local_rank, end_text, false);
   }
   if (orders.lost_member) worker_notices_.send_loss(*orders.lost_member);
-  for (const int local_rank : orders.kills) workers_.signal(local_rank, SIGKILL);
+  for (const int local_rank : orders.kills) workers_.send_signal(local_rank, SIGKILL);
   if (orders.must_leave) handle_signal(SIGTERM);
-  if (!orders.end.empty()) perform(supervision_->cannot_go_on(orders.end, now()));
+  if (!orders.end.empty()) perform(supervision_->end_elastic_job(orders.end, now()));
   if (elastic_->is_over()) supervision_->no_more_workers();
 }
 
 // A node of an elastic job that gets SIGTERM leaves at the next commit.
 bool Agent::begin_to_leave(int signal) {
-  return signal == SIGTERM && may_change_members() && elastic_->leave(now() + setup_.options.grace);
+  return signal == SIGTERM && may_change_members() &&
+         elastic_->begin_to_leave(now() + setup_.options.grace);
 }
 
 // Lets the workers of an elastic job finish their step, save their state and end. All ranks agree
-// on the step, so only one launcher needs to tell its workers. After the limit, this launcher kills
-// its workers that are left.
+// on the step after which they end, so it is enough if one launcher tells its own workers. After
+// the limit, this launcher kills its workers that are left.
 void Agent::end_at_next_commit(const std::string& why, Duration limit) {
   if (!elastic_ || !supervision_ || job_is_over_ || supervision_->ends_at_next_commit()) return;
   perform(supervision_->end_at_next_commit(why, limit, now()));
@@ -75,16 +76,16 @@ void Agent::end_at_next_commit(const std::string& why, Duration limit) {
   handle_signal(SIGCONT);  // a stopped worker could not save anything
 }
 
-// In a job over several hosts, only this node is lost, and the others go on.
+// If the job is on several hosts, it loses only this node, and the other nodes go on.
 void Agent::handle_foreground_loss() {
   requests_.foreground_is_gone = true;
   if (!nodes_) end_at_next_commit("the foreground process of the launcher was killed", kEndLimit);
 }
 
 void Agent::handle_driver_loss() {
-  poller_.remove(setup_.driver_loss);
+  poller_.remove(setup_.driver_loss_pipe);
   char byte = 0;  // without a byte, the foreground process has ended
-  if (::read(setup_.driver_loss, &byte, 1) == 1) record_driver_loss();
+  if (::read(setup_.driver_loss_pipe, &byte, 1) == 1) record_driver_loss();
 }
 
 void Agent::record_driver_loss() {

@@ -12,7 +12,8 @@
 
 namespace farandole {
 
-// If the driver is lost, the workers of other nodes need this Store until they have ended.
+// If the driver is lost, workers of other nodes may still use the Store of this launcher. So this
+// launcher serves its Store until those workers have ended.
 void Agent::serve_until_others_have_ended() {
   if (setup_.options.workers > 0 || !driver_loss_.is_lost()) return;
   wait_until_others_are_gone(nodes_->link(), layout_.nodes(), now() + driver_loss_.time_left(now()),
@@ -49,12 +50,14 @@ std::optional<Failure> Agent::failure() const {
 void Agent::report_result() {
   if (const auto failure = this->failure())
     output_.show_lines(failure_box(
-        *failure, {.columns = output_.box_columns(), .colors = output_.box_has_colors()}));
-  for (const auto& line : supervision_->closing_lines()) output_.error(line);
-  // In an elastic job, a worker without init() is no mistake: it may have started too late.
+        *failure, {.columns = output_.box_columns(), .has_colors = output_.box_has_colors()}));
+  for (const auto& line : supervision_->closing_lines()) output_.show_error(line);
+  // In an elastic job, it is no mistake if a worker has not called init(): it may have started too
+  // late.
   if (supervision_->exit_code() != 0 || setup_.options.frameworks.any() || elastic_) return;
-  if (const auto line = never_initialized(watched_workers(), layout_.first_rank(), layout_.size()))
-    output_.notice(*line);
+  if (const auto line =
+          warning_of_missing_init(watched_workers(), layout_.first_rank(), layout_.size()))
+    output_.show_notice(*line);
 }
 
 int Agent::finish(int exit_code) {
@@ -67,24 +70,25 @@ int Agent::finish(int exit_code) {
   }
   end_descendants(now() + Supervision::kKillTime);
   if (requests_.foreground_is_gone) {
-    if (supervision_ && elastic_) output_.read_remaining();  // for the files of the ranks
+    if (supervision_ && elastic_)
+      output_.read_remaining();  // so that the files of the ranks are complete
     return exit_code;
   }
   output_.read_remaining();
   wait_for_cause(exit_code);
   if (supervision_ && !node_0_reports()) report_result();
-  exit_code = exit_code_with_other_nodes(exit_code);
+  exit_code = wait_for_common_exit_code(exit_code);
   if (supervision_ && node_0_reports() && nodes_->link().has_lost_node_0()) report_result();
   if (const auto failure = supervision_ ? supervision_->failure() : std::nullopt)
-    report_.report_first_cause(failure->rank, failure->pid);
+    caller_report_.report_first_cause(failure->rank, failure->pid);
   collect_timelines();
   output_.close();
-  driver_.report_job_end(layout_.node, exit_code);
-  // The other launchers may have ended. Their connections would wake us all the time.
+  driver_reports_.report_job_end(layout_.node, exit_code);
+  // Other launchers may have ended. Connections that they have closed would wake us all the time.
   if (nodes_) poller_.remove(nodes_->link().descriptor());
   // Wait for a slow reader of the output, but not after a signal.
   const auto all_written = [this] {
-    return output_.everything_is_written() && report_.everything_is_written();
+    return output_.everything_is_written() && caller_report_.everything_is_written();
   };
   while (!all_written() && requests_.may_wait())
     for (const std::uint64_t tag : poller_.wait(std::nullopt)) handle_event(tag);
@@ -106,8 +110,8 @@ CommonEnd::OwnEnd Agent::own_end(int exit_code) const {
   return own;
 }
 
-// The workers here may end before the rank of another node that has made them fail. Then the user
-// must see that rank, not these workers.
+// If a rank of another node has made our workers fail, our workers may end before that rank does.
+// The user must still see that rank as the cause, and not our workers.
 void Agent::wait_for_cause(int exit_code) {
   const auto cause_is_known = [this] {
     const auto failure = supervision_->own_failure();
@@ -118,10 +122,10 @@ void Agent::wait_for_cause(int exit_code) {
                              [this](TimePoint limit) { wait_with_nodes(limit); });
 }
 
-int Agent::exit_code_with_other_nodes(int exit_code) {
+int Agent::wait_for_common_exit_code(int exit_code) {
   if (!ends_with_other_nodes()) return exit_code;
-  return common_end_.exit_code(own_end(exit_code), nodes_->link(),
-                               [this](TimePoint limit) { wait_with_nodes(limit); });
+  return common_end_.wait_for_exit_code(own_end(exit_code), nodes_->link(),
+                                        [this](TimePoint limit) { wait_with_nodes(limit); });
 }
 
 void Agent::wait_with_nodes(TimePoint limit) {
@@ -135,7 +139,7 @@ void Agent::wait_with_nodes(TimePoint limit) {
 void Agent::collect_timelines() {
   if (!timelines_) return;
   const NodeLink& link = nodes_->link();
-  // Otherwise, ranks of other nodes may still write to their files.
+  // Before all nodes have ended, ranks of other nodes may still write to their files.
   if (!link.outcome()) return timelines_->warn_not_collected("not all nodes have ended");
   timelines_->begin(trace_head_of_job(*store_, now()), now());
   while (!timelines_->is_over() && nodes_failure_.ok() && requests_.may_wait()) {

@@ -36,20 +36,20 @@ int Agent::run() {
   Status started = watch_own_descriptors();
   if (started.ok() && setup_.options.nodes) {
     if (started = join_nodes(); !started.ok()) {
-      output_.error(started.message());
+      output_.show_error(started.message());
       return finish(requests_.last_signal != 0               ? 128 + requests_.last_signal
                     : started.code() == StatusCode::kFixCall ? 2
                                                              : 1);
     }
   }
   if (started.ok()) started = begin_output();
-  const bool prepared = started.ok();
-  if (prepared) started = start_workers();
+  const bool is_prepared = started.ok();
+  if (is_prepared) started = start_workers();
   if (!started.ok()) {
-    output_.error(started.message());
+    output_.show_error(started.message());
     const bool job_goes_on = nodes_ && nodes_->link().start_message()->has_begun;
     if (nodes_ && !job_goes_on) nodes_->link().report_failing({.why = started.message()});
-    return finish(prepared && started.code() == StatusCode::kFixCall ? 126 : 1);
+    return finish(is_prepared && started.code() == StatusCode::kFixCall ? 126 : 1);
   }
   supervision_.emplace(workers_.pids(), setup_.options.grace, layout_.first_rank());
   if (elastic_) supervision_->set_elastic();
@@ -60,8 +60,8 @@ int Agent::run() {
                  .slots_by_rank =
                      [this] { return elastic_ ? elastic_->slots_by_rank() : std::vector<int>(); }},
                 now());
-  advance_elastic_job();  // orders may have arrived with the start
-  while (!supervision_->finished() &&
+  advance_elastic_job();  // orders may have arrived together with the start message
+  while (!supervision_->is_finished() &&
          (!requests_.foreground_is_gone || supervision_->ends_at_next_commit())) {
     for (const std::uint64_t tag : poller_.wait(deadline())) handle_event(tag);
     reap_traced();
@@ -74,7 +74,7 @@ int Agent::run() {
     check_driver_loss();
     if (nodes_ && (!elastic_ || layout_.node == 0))
       common_end_.tell_own_failure(supervision_->own_failure(), nodes_->link());
-    if (output_.closed()) handle_closed_output();
+    if (output_.is_closed()) handle_closed_output();
     perform(supervision_->handle_deadline(now()));
   }
   serve_until_others_have_ended();
@@ -83,12 +83,13 @@ int Agent::run() {
 
 Status Agent::watch_own_descriptors() {
   const int caller = setup_.options.caller.pidfd;
-  const int driver_loss = setup_.driver_loss;
-  if (poller_.add(setup_.signals.get(), Poller::Interest::kReading, make_tag(Source::kSignals)) &&
-      poller_.add(setup_.foreground.get(), Poller::Interest::kReading,
+  const int driver_loss_pipe = setup_.driver_loss_pipe;
+  if (poller_.add(setup_.signal_descriptor.get(), Poller::Interest::kReading,
+                  make_tag(Source::kSignals)) &&
+      poller_.add(setup_.foreground_pidfd.get(), Poller::Interest::kReading,
                   make_tag(Source::kForeground)) &&
-      (driver_loss < 0 ||
-       poller_.add(driver_loss, Poller::Interest::kReading, make_tag(Source::kDriverLoss))) &&
+      (driver_loss_pipe < 0 ||
+       poller_.add(driver_loss_pipe, Poller::Interest::kReading, make_tag(Source::kDriverLoss))) &&
       (caller < 0 || poller_.add(caller, Poller::Interest::kReading, make_tag(Source::kCaller))) &&
       poller_.add(store_->ready_descriptor(), Poller::Interest::kReading, make_tag(Source::kStore)))
     return {};
@@ -103,20 +104,20 @@ Status Agent::join_nodes() {
   if (options.host.empty()) options.host = output_.host();
   FARANDOLE_TRY(reserve_ports());
   options.master_port = static_cast<std::uint32_t>(worker_setup_.master_port());
-  options.tensorflow_ports = worker_setup_.framework_ports().tensorflow();
+  options.tensorflow_ports = worker_setup_.framework_ports().tensorflow_ports();
   options.uses_jax = setup_.options.frameworks.jax;
-  options.jax_port = worker_setup_.framework_ports().jax();
-  FARANDOLE_TRY_ASSIGN(nodes_, JobNodes::join(options, setup_.options.secret, now()));
+  options.jax_port = worker_setup_.framework_ports().jax_port();
+  FARANDOLE_TRY_ASSIGN(nodes_, JobNodes::begin_to_join(options, setup_.options.secret, now()));
   if (!poller_.add(nodes_->link().descriptor(), Poller::Interest::kReading,
                    make_tag(Source::kNodes)))
     return Status::stop("the launcher cannot watch its connections to the other nodes");
   for (;;) {
     serve_nodes();
     FARANDOLE_TRY(nodes_failure_);
-    driver_.report_addresses(nodes_->link());
+    driver_reports_.report_addresses(nodes_->link());
     if (nodes_->link().start_message()) break;
     for (const std::uint64_t tag : poller_.wait(deadline())) handle_event(tag);
-    if (requests_.last_signal != 0 || output_.closed())
+    if (requests_.last_signal != 0 || output_.is_closed())
       return Status::stop((requests_.last_signal != 0 ? signal_name(requests_.last_signal)
                                                       : "the end of the output's reader") +
                           " has ended the job before all nodes had joined");
@@ -125,12 +126,12 @@ Status Agent::join_nodes() {
     }
   }
   layout_ = nodes_->layout();
-  driver_.report_job_begin(layout_.node);
+  driver_reports_.report_job_begin(layout_.node);
   init_watch_ = InitWatch(layout_.size(), now(), layout_.first_rank());
   timelines_.emplace(
       layout_, nodes_->link(),
       TimelineCollection::Target{setup_.options.timeline_path, setup_.options.timeline_bytes},
-      [this](const std::string& line) { output_.notice(line); });
+      [this](const std::string& line) { output_.show_notice(line); });
   return {};
 }
 
@@ -139,12 +140,12 @@ void Agent::serve_nodes() {
   auto news = nodes_->link().advance(now());
   nodes_failure_ = news.status();
   if (!news.ok()) return;
-  for (const auto& notice : news->notices) output_.notice(notice);
+  for (const auto& notice : news->notices) output_.show_notice(notice);
   for (auto& worker : news->workers) {
     const ConnectionPeer& peer = worker->peer();
     const std::string name = format_text("{} ({})", name_of(peer.party), peer.addresses);
     const Status adopted = store_->adopt_remote_client(name, std::move(worker));
-    if (!adopted.ok()) output_.notice(name + " cannot use the Store: " + adopted.message());
+    if (!adopted.ok()) output_.show_notice(name + " cannot use the Store: " + adopted.message());
   }
   if (setup_.options.elastic) {
     if (!elastic_ && nodes_->link().start_message()) nodes_failure_ = begin_elastic_job();
@@ -152,7 +153,7 @@ void Agent::serve_nodes() {
     if (!news->changes.empty()) handle_node_changes(news->changes);
     for (const NodeMessage& message : news->messages)
       if (const auto* leaving = std::get_if<NodeLeaves>(&message))
-        driver_.report_node_change(kLeavingNodeLine, static_cast<int>(leaving->node));
+        driver_reports_.report_node_change(kLeavingNodeLine, static_cast<int>(leaving->node));
   } else {
     for (const auto& exit : news->exits)
       report_exit(*store_, static_cast<int>(exit.rank), exit.how_it_ended);
@@ -176,7 +177,8 @@ void Agent::handle_node_changes(const std::vector<NodeChange>& changes) {
   stalls_.nodes_changed(layout_);
   if (timelines_) timelines_->nodes_changed(layout_);
   for (const NodeChange& change : changes)
-    driver_.report_node_change(change.is_present ? kJoinedNodeLine : kLostNodeLine, change.node);
+    driver_reports_.report_node_change(change.is_present ? kJoinedNodeLine : kLostNodeLine,
+                                       change.node);
 }
 
 Status Agent::begin_output() {
@@ -211,7 +213,7 @@ Status Agent::start_workers() {
   if (!nodes_) FARANDOLE_TRY(reserve_ports());
   if (workers == 0) return {};
   const auto notice = worker_setup_.choose_defaults();
-  if (notice && !node_0_reports()) output_.notice(*notice);
+  if (notice && !node_0_reports()) output_.show_notice(*notice);
   if (nodes_ && nodes_->link().start_message()->has_begun) return {};  // wait for WorkerStart
   for (int worker = 0; worker < workers; ++worker)
     FARANDOLE_TRY(start_local_worker(worker, elastic_ ? layout_.rank_of(worker) : -1));
@@ -229,7 +231,7 @@ Status Agent::reserve_ports() {
   FARANDOLE_TRY_ASSIGN(
       const auto notice,
       worker_setup_.reserve_ports(!options.nodes || options.nodes->reserves_master_port));
-  if (notice) output_.notice(*notice);
+  if (notice) output_.show_notice(*notice);
   return {};
 }
 
@@ -249,13 +251,13 @@ Status Agent::start_local_worker(int local_rank, int elastic_number) {
                             .standard_error = inherited.output.standard_error.get()};
   setup.use_caller_descriptors(setup_.options.caller);
   FARANDOLE_TRY_ASSIGN(StartedProcess worker,
-                       worker_setup_.start(setup, layout_, nodes_.get(), setup_.state));
+                       worker_setup_.start(setup, layout_, nodes_.get(), setup_.original_state));
   if (!poller_.add(worker.pidfd.get(), Poller::Interest::kReading,
                    make_tag(Source::kWorker, static_cast<std::uint64_t>(local_rank))))
     return Status::stop("cannot watch rank " + std::to_string(rank) +
                         "; the limit is in /proc/sys/fs/epoll/max_user_watches");
-  output_.worker_started(local_rank, worker.pid);
-  report_.worker_started(rank, worker.pid);
+  output_.set_worker_pid(local_rank, worker.pid);
+  caller_report_.worker_started(rank, worker.pid);
   sheet_->worker_started(local_rank, worker.pid, setup.descriptors.flight_record);
   if (supervision_) supervision_->worker_started(local_rank, worker.pid);
   workers_.set(local_rank, std::move(worker), std::move(inherited.record));
@@ -267,7 +269,7 @@ void Agent::handle_event(std::uint64_t tag) {
     case Source::kSignals:
       return handle_signals();
     case Source::kForeground:
-      poller_.remove(setup_.foreground.get());
+      poller_.remove(setup_.foreground_pidfd.get());
       return handle_foreground_loss();
     case Source::kDriverLoss:
       return handle_driver_loss();
@@ -275,11 +277,11 @@ void Agent::handle_event(std::uint64_t tag) {
       poller_.remove(setup_.options.caller.pidfd);
       return handle_signal(SIGHUP);
     case Source::kReport:
-      return report_.sink_writable();
+      return caller_report_.sink_writable();
     case Source::kStore:
-      for (const auto& complaint : store_->serve_ready()) output_.notice(complaint);
+      for (const auto& complaint : store_->serve_ready()) output_.show_notice(complaint);
       if (const auto seconds = store_->number_at(keys::stall_warning()))
-        stalls_.warn_after(*seconds);
+        stalls_.set_warn_after(*seconds);
       return;
     case Source::kWritable:
       return output_.sink_writable();
@@ -295,12 +297,12 @@ void Agent::handle_event(std::uint64_t tag) {
 }
 
 std::optional<TimePoint> Agent::deadline() const {
-  std::optional<TimePoint> first;
-  const auto add_candidate = [&first](std::optional<TimePoint> other) {
-    if (other && (!first || *other < *first)) first = other;
+  std::optional<TimePoint> earliest;
+  const auto add_candidate = [&earliest](std::optional<TimePoint> candidate) {
+    if (candidate && (!earliest || *candidate < *earliest)) earliest = candidate;
   };
   if (nodes_ && nodes_failure_.ok()) add_candidate(nodes_->link().deadline());
-  if (!supervision_ || job_is_over_) return first;
+  if (!supervision_ || job_is_over_) return earliest;
   add_candidate(supervision_->deadline());
   add_candidate(stalls_.stack_deadline());
   add_candidate(driver_loss_.deadline());
@@ -308,13 +310,14 @@ std::optional<TimePoint> Agent::deadline() const {
   if (may_change_members()) add_candidate(elastic_->deadline());
   if (may_check_stalls()) add_candidate(stalls_.next_check());
   add_candidate(last_memory_sample_ + kMemorySampleInterval);
-  if (!traced_.empty()) add_candidate(now() + kReapRetryInterval);
-  return first;
+  if (!unreaped_workers_.empty()) add_candidate(now() + kReapRetryInterval);
+  return earliest;
 }
 
 void Agent::handle_signals() {
   signalfd_siginfo signal_info{};
-  while (::read(setup_.signals.get(), &signal_info, sizeof(signal_info)) == sizeof(signal_info))
+  while (::read(setup_.signal_descriptor.get(), &signal_info, sizeof(signal_info)) ==
+         sizeof(signal_info))
     handle_signal(static_cast<int>(signal_info.ssi_signo));
 }
 
@@ -348,35 +351,35 @@ void Agent::handle_signal(int signal) {
 void Agent::handle_worker_end(int local_rank) {
   const int rank = layout_.rank_of(local_rank);
   const auto how_it_ended = reap(workers_.pid(local_rank));
-  if (!how_it_ended) return traced_.push_back(local_rank);
+  if (!how_it_ended) return unreaped_workers_.push_back(local_rank);
   WorkerEnd end{.process_end = *how_it_ended, .record = {}, .memory_kills = {}, .at = {}};
-  end.record = workers_.report(local_rank);
+  end.record = workers_.flight_report(local_rank);
   end.memory_kills = memory_kills_.recent_kills();
   end.at = now();
   sheet_->worker_ended(local_rank, end.process_end);
-  report_.worker_ended(rank, end.process_end);
-  const std::string how = (elastic_ ? "worker " : "rank ") + std::to_string(rank) + " (pid " +
-                          std::to_string(workers_.pid(local_rank)) +
-                          (end.process_end.signal != 0 ? ") was " : ") has ") +
-                          describe(end.process_end);
-  const bool matters = !elastic_ || elastic_->matters(local_rank);
+  caller_report_.worker_ended(rank, end.process_end);
+  const std::string end_text = (elastic_ ? "worker " : "rank ") + std::to_string(rank) + " (pid " +
+                               std::to_string(workers_.pid(local_rank)) +
+                               (end.process_end.signal != 0 ? ") was " : ") has ") +
+                               describe(end.process_end);
+  const bool is_needed = !elastic_ || elastic_->is_needed(local_rank);
   const bool is_superfluous = elastic_ && elastic_->is_superfluous(local_rank);
   if (elastic_) {
     elastic_->replace_rank_by_slot(end);
-    elastic_->worker_ended(local_rank, !end.process_end.failed(), how, now());
+    elastic_->worker_ended(local_rank, !end.process_end.failed(), end_text, now());
     if (!is_superfluous && end.process_end.failed() && !supervision_->is_ending())
-      output_.notice(how);
+      output_.show_notice(end_text);
     // Kill the processes that this worker has left behind: they would keep its memory until the job
     // ends.
-    if (end.process_end.failed()) workers_.signal(local_rank, SIGKILL);
+    if (end.process_end.failed()) workers_.send_signal(local_rank, SIGKILL);
   } else {
-    report_exit(*store_, rank, how);
+    report_exit(*store_, rank, end_text);
   }
-  if (nodes_) report_exit_to_node_0(local_rank, how, !end.process_end.failed());
-  perform(supervision_->worker_ended(local_rank, std::move(end), matters));
+  if (nodes_) report_exit_to_node_0(local_rank, end_text, !end.process_end.failed());
+  perform(supervision_->worker_ended(local_rank, std::move(end), is_needed));
 }
 
-// A worker that has ended may have had the same pid.
+// Checks that the worker is alive, because a worker that has ended may have had the same pid.
 std::optional<int> Agent::living_worker(pid_t pid) const {
   for (int local_rank = 0; supervision_ && local_rank < workers_.count(); ++local_rank)
     if (workers_.pid(local_rank) == pid && supervision_->is_alive(local_rank)) return local_rank;
@@ -391,23 +394,23 @@ void Agent::handle_stops() {
       return;
     const auto worker = living_worker(child.si_pid);
     if (!worker) continue;
-    const int rank = *worker;
+    const int local_rank = *worker;
     if (child.si_code == CLD_CONTINUED) {
-      sheet_->worker_continued(rank);
-      if (elastic_) elastic_->worker_continued(rank);
-      perform(supervision_->worker_continued(rank));
+      sheet_->worker_continued(local_rank);
+      if (elastic_) elastic_->worker_continued(local_rank);
+      perform(supervision_->worker_continued(local_rank));
       continue;
     }
-    sheet_->worker_stopped(rank, child.si_status);
+    sheet_->worker_stopped(local_rank, child.si_status);
     if (user_stopped_job_) continue;
-    perform(supervision_->worker_stopped(rank, child.si_status));
-    if (elastic_) elastic_->worker_stopped(rank, now());
+    perform(supervision_->worker_stopped(local_rank, child.si_status));
+    if (elastic_) elastic_->worker_stopped(local_rank, now());
   }
 }
 
 // While a debugger traces a worker that has ended, only the debugger can reap it.
 void Agent::reap_traced() {
-  for (const int local_rank : std::exchange(traced_, {})) handle_worker_end(local_rank);
+  for (const int local_rank : std::exchange(unreaped_workers_, {})) handle_worker_end(local_rank);
 }
 
 // When a worker dies, its children become ours, because we are a subreaper. Workers are not reaped
@@ -422,7 +425,7 @@ void Agent::reap_orphans() {
 }
 
 void Agent::perform(const Actions& actions) {
-  for (const auto& notice : actions.notices) output_.notice(notice);
+  for (const auto& notice : actions.notices) output_.show_notice(notice);
   if (actions.forward_signal) {
     forward(*actions.forward_signal);
     continue_stopped();
@@ -432,14 +435,14 @@ void Agent::perform(const Actions& actions) {
 
 void Agent::forward(int signal) {
   if (job_is_over_ || !supervision_) return;  // the workers may not have started yet
-  for (int rank = 0; rank < workers_.count(); ++rank)
-    if (supervision_->is_alive(rank)) workers_.signal(rank, signal);
+  for (int local_rank = 0; local_rank < workers_.count(); ++local_rank)
+    if (supervision_->is_alive(local_rank)) workers_.send_signal(local_rank, signal);
 }
 
 // A stopped process gets most signals only when it runs again, so continue it to end it.
 void Agent::continue_stopped() {
-  for (int rank = 0; rank < workers_.count(); ++rank)
-    if (supervision_->stopped_by(rank) != 0) workers_.signal(rank, SIGCONT);
+  for (int local_rank = 0; local_rank < workers_.count(); ++local_rank)
+    if (supervision_->stop_signal(local_rank) != 0) workers_.send_signal(local_rank, SIGCONT);
 }
 
 void Agent::check_missing_inits() {
@@ -448,7 +451,7 @@ void Agent::check_missing_inits() {
   const auto line = init_watch_.check(watched_workers(), now());
   // With --tf-config or --jax, another library communicates.
   const bool is_init_optional = setup_.options.frameworks.any();
-  if (line && !is_init_optional && !supervision_->is_ending()) output_.notice(*line);
+  if (line && !is_init_optional && !supervision_->is_ending()) output_.show_notice(*line);
 }
 
 // While the job ends or is stopped, it is normal that workers wait for each other.

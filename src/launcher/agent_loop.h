@@ -49,19 +49,19 @@ class Agent {
         store_(std::move(store)),
         layout_{.node = 0, .workers = {setup.options.workers}},
         worker_setup_(setup.options),
-        report_(poller_, make_tag(Source::kReport), setup.options.caller.report),
+        caller_report_(poller_, make_tag(Source::kReport), setup.options.caller.report),
         output_(poller_, {make_tag(Source::kStream), make_tag(Source::kWritable)},
                 setup.options.output),
-        driver_(setup.options.has_driver, output_),
+        driver_reports_(setup.options.has_driver, output_),
         workers_(setup.options.workers),
         init_watch_(setup.options.workers, now()),
         stalls_(setup.options.stall_warning,
-                StackCapture(poller_, make_tag(Source::kStack), setup.state),
-                [this](const std::string& line) { output_.notice(line); }),
+                StackCapture(poller_, make_tag(Source::kStack), setup.original_state),
+                [this](const std::string& line) { output_.show_notice(line); }),
         common_end_(requests_,
-                    {.notice = [this](const std::string& line) { output_.notice(line); },
-                     .error = [this](const std::string& line) { output_.error(line); },
-                     .lines = [this](const auto& lines) { output_.show_lines(lines); }}) {}
+                    {.show_notice = [this](const std::string& line) { output_.show_notice(line); },
+                     .show_error = [this](const std::string& line) { output_.show_error(line); },
+                     .show_lines = [this](const auto& lines) { output_.show_lines(lines); }}) {}
 
   // Runs the job to its end and returns its exit code. Blocks.
   int run();
@@ -77,7 +77,7 @@ class Agent {
   bool ends_with_other_nodes() const;
   CommonEnd::OwnEnd own_end(int exit_code) const;
   void wait_for_cause(int exit_code);
-  int exit_code_with_other_nodes(int exit_code);
+  int wait_for_common_exit_code(int exit_code);
   void wait_with_nodes(TimePoint limit);
   void collect_timelines();
   Status begin_output();
@@ -99,7 +99,7 @@ class Agent {
   bool may_change_members() const {
     return elastic_ && !supervision_->is_ending() && !user_stopped_job_;
   }
-  void report_exit_to_node_0(int local_rank, const std::string& how, bool succeeded);
+  void report_exit_to_node_0(int local_rank, const std::string& end_text, bool succeeded);
   void advance_elastic_job();
   void handle_closed_output();
   std::optional<int> living_worker(pid_t pid) const;
@@ -128,14 +128,14 @@ class Agent {
   std::unique_ptr<StoreServer> store_;
   NodeLayout layout_;
   WorkerSetup worker_setup_;
-  CallerReport report_;
+  CallerReport caller_report_;
   JobOutput output_;
-  DriverReports driver_;
+  DriverReports driver_reports_;
   std::unique_ptr<JobSheet> sheet_;               // what `farandole status` reads
-  std::unique_ptr<WorkerReports> other_workers_;  // the same about other nodes; only on node 0
+  std::unique_ptr<WorkerReports> other_workers_;  // the same for other nodes; only on node 0
   WorkerTable workers_;
-  std::vector<int> traced_;       // local ranks that have ended, but cannot be reaped yet
-  WorkerNotices worker_notices_;  // of an elastic job
+  std::vector<int> unreaped_workers_;  // local ranks that have ended, but cannot be reaped yet
+  WorkerNotices worker_notices_;       // of an elastic job
   std::optional<Supervision> supervision_;
   std::unique_ptr<ElasticNode> elastic_;         // null: the number of workers is fixed
   std::optional<TimelineCollection> timelines_;  // empty if the job is on this host only

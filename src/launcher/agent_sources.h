@@ -1,5 +1,5 @@
-// What wakes the agent's loop. Each descriptor that its poller watches has a tag, which says what
-// the descriptor is.
+// The sources of events that wake the agent's loop. Each descriptor that the agent's poller watches
+// has a tag. The tag says what the descriptor is.
 #pragma once
 
 #include <cstddef>

@@ -31,7 +31,7 @@ Descriptor pidfd_of(pid_t pid) {
 }
 
 // Runs the agent as the foreground process does. Call it only in a child process of the test.
-int run(const JobOptions& options, pid_t foreground_process) {
+int run_agent_in_child(const JobOptions& options, pid_t foreground_process) {
   OriginalProcessState state{};
   ::sigprocmask(SIG_SETMASK, nullptr, &state.signal_mask);
   ::getrlimit(RLIMIT_NOFILE, &state.descriptor_limit);
@@ -48,7 +48,7 @@ int run(const JobOptions& options, pid_t foreground_process) {
 
 // By default, the test is the foreground process of the agent.
 std::function<int()> agent_of(const JobOptions& options, pid_t foreground_process = ::getpid()) {
-  return [options, foreground_process] { return run(options, foreground_process); };
+  return [options, foreground_process] { return run_agent_in_child(options, foreground_process); };
 }
 
 // Starts a process that runs until it is killed.
@@ -60,40 +60,40 @@ pid_t start_sleeping_process() {
 }
 
 // A pipe to which CallerReport writes.
-struct Report {
-  Report() {
+struct ReportPipe {
+  ReportPipe() {
     std::array<int, 2> ends{};
     CHECK(::pipe2(ends.data(), O_CLOEXEC) == 0, "pipe2");
-    ours = Descriptor(ends[0]);
-    theirs = Descriptor(ends[1]);
+    read_end = Descriptor(ends[0]);
+    write_end = Descriptor(ends[1]);
   }
   // Call it after the agent has ended.
   std::string text() {
-    theirs.reset();
-    std::string read(4096, '\0');
-    const ssize_t count = ::read(ours.get(), read.data(), read.size());
-    read.resize(count > 0 ? static_cast<std::size_t>(count) : 0);
-    return read;
+    write_end.reset();
+    std::string received(4096, '\0');
+    const ssize_t count = ::read(read_end.get(), received.data(), received.size());
+    received.resize(count > 0 ? static_cast<std::size_t>(count) : 0);
+    return received;
   }
 
-  Descriptor ours;
-  Descriptor theirs;
+  Descriptor read_end;
+  Descriptor write_end;
 };
 
 TEST(Agent, RunsAllWorkersAndReturnsTheFirstFailure) {
   LauncherInTest agent(agent_of(shell_job(2, "echo I am $FARANDOLE_RANK; exit 7")));
-  EXPECT_EQ(agent.end(), 7);
+  EXPECT_EQ(agent.wait_for_end(), 7);
   EXPECT_THAT(agent.output(), HasSubstr("[0] I am 0\n"));
   EXPECT_THAT(agent.output(), HasSubstr("[1] I am 1\n"));
   EXPECT_THAT(agent.output(), HasSubstr("exited with code 7"));
 }
 
 TEST(Agent, ReportsWorkersToTheCaller) {
-  Report report;
+  ReportPipe report;
   JobOptions options = shell_job(1, "exit 3");
-  options.caller.report = report.theirs.get();
+  options.caller.report = report.write_end.get();
   LauncherInTest agent(agent_of(options));
-  EXPECT_EQ(agent.end(), 3);
+  EXPECT_EQ(agent.wait_for_end(), 3);
   const std::string text = report.text();
   EXPECT_THAT(text, StartsWith("started 0 "));
   const std::string pid = text.substr(0, text.find('\n')).substr(std::string("started 0 ").size());
@@ -101,48 +101,48 @@ TEST(Agent, ReportsWorkersToTheCaller) {
 }
 
 TEST(Agent, CopiesTheOutputUnchanged) {
-  Report output;
-  Report error;
+  ReportPipe output;
+  ReportPipe error;
   JobOptions options = shell_job(1, "printf 'a\\nb'; printf 'c' >&2");
   options.output.shown_ranks = {1};
-  options.caller.copies = {output.theirs.get(), error.theirs.get()};
+  options.caller.copies = {output.write_end.get(), error.write_end.get()};
   LauncherInTest agent(agent_of(options));
-  EXPECT_EQ(agent.end(), 0);
+  EXPECT_EQ(agent.wait_for_end(), 0);
   EXPECT_EQ(agent.output(), "");
   EXPECT_EQ(output.text(), "a\nb");
   EXPECT_EQ(error.text(), "c");
 }
 
 TEST(Agent, WarnsIfNoWorkerHasCalledInit) {
-  LauncherInTest two(agent_of(shell_job(2, "true")));
-  EXPECT_EQ(two.end(), 0);
-  EXPECT_THAT(two.output(), HasSubstr("no worker of this job called farandole's init()"));
-  LauncherInTest one(agent_of(shell_job(1, "true")));
-  EXPECT_EQ(one.end(), 0);
-  EXPECT_EQ(one.output(), "");
-  LauncherInTest failed(agent_of(shell_job(2, "exit 4")));
-  EXPECT_EQ(failed.end(), 4);
-  EXPECT_THAT(failed.output(), Not(HasSubstr("init()")));
+  LauncherInTest two_workers(agent_of(shell_job(2, "true")));
+  EXPECT_EQ(two_workers.wait_for_end(), 0);
+  EXPECT_THAT(two_workers.output(), HasSubstr("no worker of this job called farandole's init()"));
+  LauncherInTest one_worker(agent_of(shell_job(1, "true")));
+  EXPECT_EQ(one_worker.wait_for_end(), 0);
+  EXPECT_EQ(one_worker.output(), "");
+  LauncherInTest failing_job(agent_of(shell_job(2, "exit 4")));
+  EXPECT_EQ(failing_job.wait_for_end(), 4);
+  EXPECT_THAT(failing_job.output(), Not(HasSubstr("init()")));
   JobOptions options = shell_job(2, "true");
   options.frameworks.jax = true;  // JAX communicates
-  LauncherInTest of_jax(agent_of(options));
-  EXPECT_EQ(of_jax.end(), 0);
-  EXPECT_THAT(of_jax.output(), Not(HasSubstr("init()")));
+  LauncherInTest jax_job(agent_of(options));
+  EXPECT_EQ(jax_job.wait_for_end(), 0);
+  EXPECT_THAT(jax_job.output(), Not(HasSubstr("init()")));
 }
 
 TEST(Agent, TellsWorkersWhereTheServersOfFrameworksListen) {
   JobOptions options = shell_job(2, "echo $TF_CONFIG $JAX_COORDINATOR_ADDRESS $JAX_PROCESS_ID");
   options.frameworks = {.tf_config = true, .jax = true};
   LauncherInTest agent(agent_of(options));
-  EXPECT_EQ(agent.end(), 0);
-  const std::string place = R"(127\.0\.0\.1:[0-9]+)";
-  const auto line = [&](const std::string& rank) {
-    return R"(\{"cluster": \{"worker": \[")" + place + "\", \"" + place +
-           R"("\]\}, "task": \{"type": "worker", "index": )" + rank + R"(\}\} )" + place + " " +
-           rank + "\n";
+  EXPECT_EQ(agent.wait_for_end(), 0);
+  const std::string address_pattern = R"(127\.0\.0\.1:[0-9]+)";
+  const auto line_of = [&](const std::string& rank) {
+    return R"(\{"cluster": \{"worker": \[")" + address_pattern + "\", \"" + address_pattern +
+           R"("\]\}, "task": \{"type": "worker", "index": )" + rank + R"(\}\} )" + address_pattern +
+           " " + rank + "\n";
   };
-  EXPECT_THAT(agent.output(), ContainsRegex(line("0")));
-  EXPECT_THAT(agent.output(), ContainsRegex(line("1")));
+  EXPECT_THAT(agent.output(), ContainsRegex(line_of("0")));
+  EXPECT_THAT(agent.output(), ContainsRegex(line_of("1")));
 }
 
 // The file is executable, so only execve() finds that it is not a program.
@@ -154,7 +154,7 @@ TEST(Agent, AProgramThatCannotBeExecutedFailsTheJob) {
   JobOptions options = shell_job(2, "");
   options.command = {path};
   LauncherInTest agent(agent_of(options));
-  EXPECT_EQ(agent.end(), 126);
+  EXPECT_EQ(agent.wait_for_end(), 126);
   EXPECT_EQ(agent.output(), "farandole: cannot execute `" + path + "`: Exec format error\n");
   ::unlink(path.c_str());
 }
@@ -162,13 +162,13 @@ TEST(Agent, AProgramThatCannotBeExecutedFailsTheJob) {
 // The second worker fails between fork and exec, after the first one has started.
 TEST(Agent, AWorkerThatFailsBeforeExecEndsTheOthers) {
   constexpr int kNotOpen = 1'000'000;
-  Report report;
+  ReportPipe report;
   const Descriptor channel(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   JobOptions options = shell_job(2, "exec sleep 1000");
-  options.caller.report = report.theirs.get();
+  options.caller.report = report.write_end.get();
   options.caller.channels = {channel.get(), kNotOpen};
   LauncherInTest agent(agent_of(options));
-  EXPECT_EQ(agent.end(), 126);
+  EXPECT_EQ(agent.wait_for_end(), 126);
   EXPECT_EQ(agent.output(), "farandole: cannot execute `sh`: Bad file descriptor\n");
   const std::string text = report.text();
   ASSERT_THAT(text, StartsWith("started 0 "));
@@ -177,11 +177,11 @@ TEST(Agent, AWorkerThatFailsBeforeExecEndsTheOthers) {
 
 TEST(Agent, TooFewDescriptorsPreventTheStart) {
   LauncherInTest agent([options = shell_job(64, "echo started"), foreground_process = ::getpid()] {
-    const rlimit few{64, 64};
-    ::setrlimit(RLIMIT_NOFILE, &few);
-    return run(options, foreground_process);
+    const rlimit low_limit{64, 64};
+    ::setrlimit(RLIMIT_NOFILE, &low_limit);
+    return run_agent_in_child(options, foreground_process);
   });
-  EXPECT_EQ(agent.end(), 1);
+  EXPECT_EQ(agent.wait_for_end(), 1);
   EXPECT_THAT(agent.output(), StartsWith("farandole: the launcher of 64 workers"));
   EXPECT_THAT(agent.output(), Not(HasSubstr("started")));
 }
@@ -189,19 +189,19 @@ TEST(Agent, TooFewDescriptorsPreventTheStart) {
 TEST(Agent, PassesSignalsOnToItsWorkers) {
   LauncherInTest agent(agent_of(shell_job(1, waiting_script("trap 'echo got it; exit 5' USR1"))));
   agent.read_until("is ready");
-  agent.send(SIGUSR1);
-  EXPECT_EQ(agent.end(), 5);
+  agent.send_signal(SIGUSR1);
+  EXPECT_EQ(agent.wait_for_end(), 5);
   EXPECT_THAT(agent.output(), HasSubstr("[0] got it\n"));
 }
 
-// A worker that ends when its launcher tells it to end. The first message says that the worker may
-// outlive its launcher.
-JobOptions ending_job(const std::string& end) {
+// A job of two workers. When their launcher tells them to end, they run `end_script`. An earlier
+// message of the launcher says only that they may outlive it.
+JobOptions job_that_ends_with(const std::string& end_script) {
   JobOptions options =
       shell_job(2,
                 "next() { dd bs=4096 count=1 <&$FARANDOLE_LAUNCHER_DESCRIPTOR 2>/dev/null; }; "
                 "next >/dev/null; echo worker $$ is ready; echo heard: $(next | tr -cd ' -~'); " +
-                    end);
+                    end_script);
   options.command.front() = "bash";  // dash knows no descriptors above 9
   options.elastic.emplace();
   return options;
@@ -209,32 +209,32 @@ JobOptions ending_job(const std::string& end) {
 
 TEST(Agent, WorkersOfAnElasticJobEndByThemselvesIfTheForegroundProcessIsKilled) {
   const pid_t foreground_process = start_sleeping_process();
-  LauncherInTest agent(agent_of(ending_job("exit 75"), foreground_process));
+  LauncherInTest agent(agent_of(job_that_ends_with("exit 75"), foreground_process));
   agent.read_until("[0] worker ");
   agent.read_until("[1] worker ");
   ::kill(foreground_process, SIGKILL);
-  EXPECT_EQ(agent.end(), 75);
+  EXPECT_EQ(agent.wait_for_end(), 75);
   EXPECT_THAT(agent.output(), ContainsRegex("\\[0\\] heard: .*the foreground process"));
   EXPECT_THAT(agent.output(), ContainsRegex("\\[1\\] heard: .*the foreground process"));
 }
 
 TEST(Agent, ASignalStillEndsWorkersThatEndByThemselves) {
   const pid_t foreground_process = start_sleeping_process();
-  LauncherInTest agent(agent_of(ending_job("exec sleep 1000"), foreground_process));
+  LauncherInTest agent(agent_of(job_that_ends_with("exec sleep 1000"), foreground_process));
   agent.read_until("[0] worker ");
   agent.read_until("[1] worker ");
   ::kill(foreground_process, SIGKILL);
   agent.read_until("[0] heard");
   agent.read_until("[1] heard");
-  agent.send(SIGTERM);
-  EXPECT_EQ(agent.end(), 128 + SIGTERM);
+  agent.send_signal(SIGTERM);
+  EXPECT_EQ(agent.wait_for_end(), 128 + SIGTERM);
 }
 
 TEST(Agent, ASignalThatEndsTheJobDeterminesTheExitCode) {
   LauncherInTest agent(agent_of(shell_job(1, waiting_script("trap 'echo bye; exit 0' TERM"))));
   agent.read_until("is ready");
-  agent.send(SIGTERM);
-  EXPECT_EQ(agent.end(), 128 + SIGTERM);
+  agent.send_signal(SIGTERM);
+  EXPECT_EQ(agent.wait_for_end(), 128 + SIGTERM);
   EXPECT_THAT(agent.output(), HasSubstr("SIGTERM passed on to rank 0"));
   EXPECT_THAT(agent.output(), HasSubstr("[0] bye\n"));
   EXPECT_THAT(agent.output(), HasSubstr("the job has ended after SIGTERM"));
@@ -245,8 +245,8 @@ TEST(Agent, KillsWorkersAfterTheGraceTime) {
   options.grace = std::chrono::seconds(0);
   LauncherInTest agent(agent_of(options));
   agent.read_until("is ready");
-  agent.send(SIGTERM);
-  EXPECT_EQ(agent.end(), 128 + SIGTERM);
+  agent.send_signal(SIGTERM);
+  EXPECT_EQ(agent.wait_for_end(), 128 + SIGTERM);
   EXPECT_THAT(agent.output(), HasSubstr("rank 0 did not end within 0 s; killing"));
   EXPECT_THAT(agent.output(), HasSubstr("rank 0: ended with SIGKILL"));
   EXPECT_TRUE(is_gone(agent.number_after("worker ")));
@@ -254,7 +254,7 @@ TEST(Agent, KillsWorkersAfterTheGraceTime) {
 
 TEST(Agent, EndsProcessesThatWorkersLeaveBehind) {
   LauncherInTest agent(agent_of(shell_job(1, "setsid sleep 1000 & echo child $!; exit 3")));
-  EXPECT_EQ(agent.end(), 3);
+  EXPECT_EQ(agent.wait_for_end(), 3);
   EXPECT_TRUE(is_gone(agent.number_after("child ")));
 }
 
@@ -265,16 +265,16 @@ TEST(Agent, NoticesTheEndOfATracedWorker) {
       "trap 'echo heard' USR1; sleep 1000 & echo rank $FARANDOLE_RANK is $$, ready; wait; wait")));
   for (const char* rank : {"rank 0 is ", "rank 1 is "}) agent.read_until(rank);
   agent.read_until("ready\n");
-  const pid_t traced = agent.number_after("rank 0 is ");
-  if (::ptrace(PTRACE_SEIZE, traced, nullptr, nullptr) != 0)
+  const pid_t traced_worker = agent.number_after("rank 0 is ");
+  if (::ptrace(PTRACE_SEIZE, traced_worker, nullptr, nullptr) != 0)
     GTEST_SKIP() << "this process may not trace others: " << std::strerror(errno);
-  ::kill(traced, SIGKILL);
+  ::kill(traced_worker, SIGKILL);
   siginfo_t end{};
-  EXPECT_EQ(::waitid(P_PID, static_cast<id_t>(traced), &end, WEXITED | WNOWAIT | __WALL), 0);
-  agent.send(SIGUSR1);
+  EXPECT_EQ(::waitid(P_PID, static_cast<id_t>(traced_worker), &end, WEXITED | WNOWAIT | __WALL), 0);
+  agent.send_signal(SIGUSR1);
   agent.read_until("heard");  // the launcher has already tried to reap the traced worker
-  EXPECT_EQ(::waitpid(traced, nullptr, __WALL), traced);
-  EXPECT_EQ(agent.end(), 128 + SIGKILL);
+  EXPECT_EQ(::waitpid(traced_worker, nullptr, __WALL), traced_worker);
+  EXPECT_EQ(agent.wait_for_end(), 128 + SIGKILL);
   EXPECT_THAT(agent.output(), HasSubstr("killed by signal 9 (SIGKILL)"));
 }
 
@@ -283,15 +283,15 @@ TEST(Agent, ReportsThatAWorkerIsStoppedAndContinues) {
   agent.read_until("is stopped (SIGSTOP)");
   ::kill(agent.number_after("kill -CONT "), SIGCONT);
   agent.read_until(") goes on\n");
-  agent.send(SIGUSR1);
-  EXPECT_EQ(agent.end(), 0);
+  agent.send_signal(SIGUSR1);
+  EXPECT_EQ(agent.wait_for_end(), 0);
 }
 
 TEST(Agent, AStoppedJobIsNotReported) {
   LauncherInTest agent(agent_of(shell_job(1, waiting_script("trap 'exit 0' USR1"))));
   agent.read_until("is ready");
   const pid_t worker = agent.number_after("worker ");
-  agent.send(SIGTSTP);
+  agent.send_signal(SIGTSTP);
   int status = 0;
   while (status != 'T') {  // the state of the process: T means stopped
     std::ifstream file("/proc/" + std::to_string(worker) + "/stat");
@@ -299,9 +299,9 @@ TEST(Agent, AStoppedJobIsNotReported) {
     ASSERT_TRUE(std::getline(file, line));
     status = line.at(line.rfind(')') + 2);
   }
-  agent.send(SIGCONT);
-  agent.send(SIGUSR1);
-  EXPECT_EQ(agent.end(), 0);
+  agent.send_signal(SIGCONT);
+  agent.send_signal(SIGUSR1);
+  EXPECT_EQ(agent.wait_for_end(), 0);
   EXPECT_THAT(agent.output(), Not(HasSubstr("stopped")));
 }
 
@@ -311,7 +311,7 @@ TEST(Agent, EndsTheJobWhenTheForegroundProcessIsKilled) {
       agent_of(shell_job(1, waiting_script("trap '' TERM HUP")), foreground_process));
   agent.read_until("is ready");
   ::kill(foreground_process, SIGKILL);
-  agent.end();
+  agent.wait_for_end();
   EXPECT_TRUE(is_gone(agent.number_after("worker ")));
 }
 
@@ -323,20 +323,20 @@ TEST(Agent, TheEndOfTheCallerActsLikeSighup) {
   LauncherInTest agent(agent_of(options));
   agent.read_until("is ready");
   ::kill(caller, SIGKILL);
-  EXPECT_EQ(agent.end(), 128 + SIGHUP);
+  EXPECT_EQ(agent.wait_for_end(), 128 + SIGHUP);
   EXPECT_THAT(agent.output(), HasSubstr("[0] hung up\n"));
 }
 
 // The options of two launchers on this host that start one job.
-class TwoNodes {
+class TwoNodeJob {
  public:
-  TwoNodes() {
+  TwoNodeJob() {
     ::unlink(secret_path_.c_str());
     EXPECT_EQ(make_secret_file(secret_path_), Status());
   }
-  ~TwoNodes() { ::unlink(secret_path_.c_str()); }
-  TwoNodes(const TwoNodes&) = delete;
-  TwoNodes& operator=(const TwoNodes&) = delete;
+  ~TwoNodeJob() { ::unlink(secret_path_.c_str()); }
+  TwoNodeJob(const TwoNodeJob&) = delete;
+  TwoNodeJob& operator=(const TwoNodeJob&) = delete;
 
   JobOptions node(int number, const std::string& script) const {
     JobOptions options = shell_job(1, script);
@@ -361,57 +361,57 @@ class TwoNodes {
 };
 
 TEST(AgentOfANode, RunsItsPartOfTheJob) {
-  const TwoNodes job;
-  LauncherInTest zero(agent_of(job.node(0, "echo $FARANDOLE_RANK of $FARANDOLE_SIZE")));
-  LauncherInTest one(agent_of(job.node(1, "echo $FARANDOLE_RANK of $FARANDOLE_SIZE")));
-  EXPECT_EQ(zero.end(), 0);
-  EXPECT_EQ(one.end(), 0);
-  EXPECT_THAT(zero.output(), HasSubstr("[0] 0 of 2\n"));
-  EXPECT_THAT(one.output(), HasSubstr("[1] 1 of 2\n"));
+  const TwoNodeJob job;
+  LauncherInTest node_0(agent_of(job.node(0, "echo $FARANDOLE_RANK of $FARANDOLE_SIZE")));
+  LauncherInTest node_1(agent_of(job.node(1, "echo $FARANDOLE_RANK of $FARANDOLE_SIZE")));
+  EXPECT_EQ(node_0.wait_for_end(), 0);
+  EXPECT_EQ(node_1.wait_for_end(), 0);
+  EXPECT_THAT(node_0.output(), HasSubstr("[0] 0 of 2\n"));
+  EXPECT_THAT(node_1.output(), HasSubstr("[1] 1 of 2\n"));
 }
 
 TEST(AgentOfANode, AFailureOnOneNodeEndsTheJobOnBoth) {
-  const TwoNodes job;
-  LauncherInTest zero(agent_of(job.node(0, "exec sleep 1000")));
-  LauncherInTest one(agent_of(job.node(1, "exit 7")));
-  EXPECT_EQ(zero.end(), 7);
-  EXPECT_EQ(one.end(), 7);
-  EXPECT_THAT(zero.output(), HasSubstr("has exited with code 7"));
-  EXPECT_THAT(zero.output(), HasSubstr("farandole: the job has failed"));
+  const TwoNodeJob job;
+  LauncherInTest node_0(agent_of(job.node(0, "exec sleep 1000")));
+  LauncherInTest node_1(agent_of(job.node(1, "exit 7")));
+  EXPECT_EQ(node_0.wait_for_end(), 7);
+  EXPECT_EQ(node_1.wait_for_end(), 7);
+  EXPECT_THAT(node_0.output(), HasSubstr("has exited with code 7"));
+  EXPECT_THAT(node_0.output(), HasSubstr("farandole: the job has failed"));
 }
 
 TEST(AgentOfANode, ASignalEndsItWhileItWaitsForTheOtherNode) {
-  const TwoNodes job;
+  const TwoNodeJob job;
   LauncherInTest agent(agent_of(job.node(0, "echo started")));
   agent.read_until("waiting for node 1");
-  agent.send(SIGTERM);
-  EXPECT_EQ(agent.end(), 128 + SIGTERM);
+  agent.send_signal(SIGTERM);
+  EXPECT_EQ(agent.wait_for_end(), 128 + SIGTERM);
   EXPECT_THAT(agent.output(), HasSubstr("SIGTERM has ended the job before all nodes had joined"));
   EXPECT_THAT(agent.output(), Not(HasSubstr("started")));
 }
 
 TEST(AgentOfANode, TheEndOfTheForegroundProcessEndsItWhileItWaits) {
-  const TwoNodes job;
+  const TwoNodeJob job;
   const pid_t foreground_process = start_sleeping_process();
   LauncherInTest agent(agent_of(job.node(1, "echo started"), foreground_process));
   agent.read_until("waiting for node 0");
   ::kill(foreground_process, SIGKILL);
-  EXPECT_EQ(agent.end(), 1);
+  EXPECT_EQ(agent.wait_for_end(), 1);
   EXPECT_THAT(agent.output(), HasSubstr("the launcher was killed"));
   EXPECT_THAT(agent.output(), Not(HasSubstr("started")));
 }
 
 TEST(AgentOfANode, TooManyReservedPortsPreventTheStart) {
-  const TwoNodes job;
+  const TwoNodeJob job;
   JobOptions options = job.node(1, "echo started");
   options.workers = 60;
   options.frameworks.tf_config = true;
   LauncherInTest agent([options, foreground_process = ::getpid()] {
-    const rlimit few{.rlim_cur = 400, .rlim_max = 400};
-    ::setrlimit(RLIMIT_NOFILE, &few);
-    return run(options, foreground_process);
+    const rlimit low_limit{.rlim_cur = 400, .rlim_max = 400};
+    ::setrlimit(RLIMIT_NOFILE, &low_limit);
+    return run_agent_in_child(options, foreground_process);
   });
-  EXPECT_EQ(agent.end(), 1);
+  EXPECT_EQ(agent.wait_for_end(), 1);
   EXPECT_THAT(agent.output(), HasSubstr("--tf-config: the launcher of 60 workers"));
 }
 
@@ -420,9 +420,9 @@ TEST(Agent, LostOutputIsAFailure) {
   LauncherInTest agent(
       [options = shell_job(1, "echo lost"), &full, foreground_process = ::getpid()] {
         ::dup2(full.get(), STDOUT_FILENO);
-        return run(options, foreground_process);
+        return run_agent_in_child(options, foreground_process);
       });
-  EXPECT_EQ(agent.end(), 1);
+  EXPECT_EQ(agent.wait_for_end(), 1);
   EXPECT_THAT(agent.output(), HasSubstr("the standard output could not be written"));
 }
 

@@ -22,7 +22,7 @@ class CallerReportTest : public ::testing::Test {
     launcher_ = Descriptor(ends[1]);
   }
 
-  std::string read_some() {
+  std::string read_available_text() {
     std::string bytes(1 << 16, '\0');
     const ssize_t count = ::read(caller_.get(), bytes.data(), bytes.size());
     bytes.resize(count < 0 ? 0 : static_cast<std::size_t>(count));
@@ -41,7 +41,8 @@ TEST_F(CallerReportTest, WritesALineForEachEvent) {
   report.worker_ended(0, {.signal = 9});
   report.report_first_cause(3, 712);
   EXPECT_TRUE(report.everything_is_written());
-  EXPECT_EQ(read_some(), "started 3 712\nended 3 code 5\nended 0 signal 9\ncause 3 712\n");
+  EXPECT_EQ(read_available_text(),
+            "started 3 712\nended 3 code 5\nended 0 signal 9\ncause 3 712\n");
 }
 
 TEST_F(CallerReportTest, NeverBlocksAndLosesNothing) {
@@ -53,14 +54,16 @@ TEST_F(CallerReportTest, NeverBlocksAndLosesNothing) {
   }
   std::string received;
   while (!report.everything_is_written()) {
-    received += read_some();
+    received += read_available_text();
     for (const auto tag : poller_.wait(TimePoint::max())) {
       EXPECT_EQ(tag, 7);
       report.sink_writable();
     }
   }
   launcher_.reset();
-  for (std::string more = read_some(); !more.empty(); more = read_some()) received += more;
+  for (std::string next_text = read_available_text(); !next_text.empty();
+       next_text = read_available_text())
+    received += next_text;
   EXPECT_EQ(received, expected);
 }
 

@@ -31,18 +31,18 @@ Status open_error(int slot, const std::string& why) {
 
 Result<Descriptor> open_channel(int door, int slot) {
   std::array<int, 2> ends{};
-  Descriptor copy(::fcntl(door, F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
-  if (!copy.valid() || ::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0)
+  Descriptor door_copy(::fcntl(door, F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
+  if (!door_copy.valid() || ::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0)
     return open_error(slot, format_text("{} ({})", std::strerror(errno), descriptor_advice()));
-  const Descriptor of_program(ends[0]);
-  Descriptor of_workers(ends[1]);
-  FARANDOLE_TRY_ASSIGN(const UnixSocket socket, UnixSocket::adopt(std::move(copy)));
+  const Descriptor program_end(ends[0]);
+  Descriptor worker_end(ends[1]);
+  FARANDOLE_TRY_ASSIGN(const UnixSocket socket, UnixSocket::adopt(std::move(door_copy)));
   ByteWriter message;
   message.put(static_cast<std::uint32_t>(slot));
-  const Status sent = socket.send(message.take(), std::array{of_program.get()},
+  const Status sent = socket.send(message.take(), std::array{program_end.get()},
                                   std::chrono::steady_clock::now() + kSendTimeMax);
   if (!sent.ok()) return open_error(slot, sent.message());
-  return of_workers;
+  return worker_end;
 }
 
 }  // namespace farandole

@@ -8,10 +8,11 @@
 
 namespace farandole {
 
-// Makes a channel for the workers of a slot, and returns their end. The program gets the other end
-// in a message that contains the number of the slot (u32). `door` is borrowed. Waits for a few
-// seconds if the program takes no messages. Errors: kFixCall if the door is not a socket of the
-// type SOCK_SEQPACKET; kStop if the program is gone or takes no messages, or for a system limit.
+// Makes a channel for the workers of a slot, and returns the workers' end of the channel. The
+// program gets the other end in a message that contains the number of the slot (u32). `door` is
+// borrowed. Waits for a few seconds if the program takes no messages. Errors: kFixCall if the door
+// is not a socket of the type SOCK_SEQPACKET; kStop if the program is gone or takes no messages, or
+// for a system limit.
 Result<Descriptor> open_channel(int door, int slot);
 
 }  // namespace farandole

@@ -19,14 +19,14 @@ namespace {
 TEST(ChannelDoor, TheProgramGetsTheOtherEndWithTheSlot) {
   auto [launcher, program] = UnixSocket::make_pair().value();
   for (const std::uint32_t slot : {0U, 7U}) {
-    const Descriptor of_worker =
+    const Descriptor worker_end =
         open_channel(launcher.descriptor().get(), static_cast<int>(slot)).value();
     const UnixMessage message = program.try_receive().value();
     ByteReader reader(message.bytes);
     EXPECT_EQ(reader.get<std::uint32_t>(), slot);
     EXPECT_TRUE(reader.ok() && reader.at_end());
     ASSERT_EQ(message.descriptors.size(), 1U);
-    ASSERT_EQ(::write(of_worker.get(), "x", 1), 1);
+    ASSERT_EQ(::write(worker_end.get(), "x", 1), 1);
     char byte = 0;
     EXPECT_EQ(::read(message.descriptors.front().get(), &byte, 1), 1);
     EXPECT_EQ(byte, 'x');
@@ -37,16 +37,17 @@ TEST(ChannelDoor, ErrorsNameTheRank) {
   auto [launcher, program] = UnixSocket::make_pair().value();
   const int door = launcher.descriptor().get();
   {
-    const NoFreeDescriptors none;
+    const NoFreeDescriptors no_free_descriptors;
     const Status error = open_channel(door, 3).status();
     EXPECT_EQ(error.code(), StatusCode::kStop);
     EXPECT_TRUE(error.message().starts_with("cannot open the channel of rank 3: "))
         << error.message();
   }
   program.take_descriptor().reset();
-  const Status gone = open_channel(door, 3).status();
-  EXPECT_EQ(gone, Status::stop("cannot open the channel of rank 3: the process at the other end of "
-                               "the Unix socket is gone"));
+  const Status gone_error = open_channel(door, 3).status();
+  EXPECT_EQ(gone_error,
+            Status::stop("cannot open the channel of rank 3: the process at the other end of "
+                         "the Unix socket is gone"));
 }
 
 TEST(ChannelDoor, ADoorOfAnotherTypeIsRejected) {

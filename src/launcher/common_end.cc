@@ -37,13 +37,13 @@ void CommonEnd::nodes_ended(std::vector<NodeEnd> ends) {
 }
 
 void CommonEnd::tell_own_failure(const std::optional<NodeFailure>& own_failure, NodeLink& link) {
-  if (told_own_failure_ || !own_failure) return;
-  told_own_failure_ = true;
+  if (has_told_own_failure_ || !own_failure) return;
+  has_told_own_failure_ = true;
   link.report_failing(*own_failure);
 }
 
 void CommonEnd::tell_own_end(const OwnEnd& own_end, NodeLink& link) {
-  if (!std::exchange(told_own_end_, true)) link.report_end(own_end.exit_code, own_end.report);
+  if (!std::exchange(has_told_own_end_, true)) link.report_end(own_end.exit_code, own_end.report);
 }
 
 void CommonEnd::wait_for_cause(const OwnEnd& own_end, const std::function<bool()>& cause_is_known,
@@ -55,15 +55,15 @@ void CommonEnd::wait_for_cause(const OwnEnd& own_end, const std::function<bool()
     wait(*wait_limit_);
 }
 
-int CommonEnd::exit_code(const OwnEnd& own_end, NodeLink& link, const WaitForNodes& wait) {
+int CommonEnd::wait_for_exit_code(const OwnEnd& own_end, NodeLink& link, const WaitForNodes& wait) {
   int exit_code = own_end.exit_code;
   tell_own_end(own_end, link);
   wait_for_all(exit_code != 0, link, wait);
   if (own_end.is_elastic && !other_failure_) other_failure_ = first_failure(other_ends_);
   if (exit_code == 0 && link.outcome() != true) {
     if (!own_end.node_0_reports || link.has_lost_node_0())
-      user_output_.error("the workers of this node have succeeded, but the job has failed: " +
-                         why_job_has_failed());
+      user_output_.show_error("the workers of this node have succeeded, but the job has failed: " +
+                              why_job_has_failed());
     exit_code = requests_.skip_waits ? 128 + requests_.last_signal : 1;
   }
   if (!own_end.is_first_node) return link.job_exit_code().value_or(exit_code);
@@ -81,7 +81,7 @@ void CommonEnd::wait_for_all(bool has_failed, const NodeLink& link, const WaitFo
     if (wait_limit_ && std::chrono::steady_clock::now() >= *wait_limit_) break;
     if (!has_shown_notice && std::chrono::steady_clock::now() >= start + kNoticeDelay) {
       has_shown_notice = true;
-      user_output_.notice(
+      user_output_.show_notice(
           "all workers of this node have ended; waiting for those of the other nodes");
     }
     wait(wait_limit_.value_or(has_shown_notice
@@ -103,7 +103,7 @@ int CommonEnd::exit_code_of_first_failure(int exit_code, bool has_failed_itself)
   const auto end =
       std::ranges::find(other_ends_, static_cast<int>(other_failure_->node), &NodeEnd::node);
   if (end == other_ends_.end() || end->exit_code == 0) return exit_code;
-  user_output_.lines(end->report);
+  user_output_.show_lines(end->report);
   return end->exit_code;
 }
 

@@ -30,14 +30,15 @@ using WaitForNodes = std::function<void(TimePoint)>;
 void wait_until_others_are_gone(const NodeLink& link, int nodes, TimePoint limit,
                                 const WaitForNodes& wait);
 
-// Only one thread may use it. Call the functions with a `link` only after it has start_message().
+// Only one thread may use it. Functions that take a `link` may be called only after
+// link.start_message() is set.
 class CommonEnd {
  public:
-  // Show lines to the user.
+  // Functions that show lines to the user.
   struct UserOutput {
-    std::function<void(const std::string&)> notice;
-    std::function<void(const std::string&)> error;
-    std::function<void(const std::vector<std::string>&)> lines;
+    std::function<void(const std::string&)> show_notice;
+    std::function<void(const std::string&)> show_error;
+    std::function<void(const std::vector<std::string>&)> show_lines;
   };
   // `requests` must outlive this object.
   CommonEnd(const EndRequests& requests, UserOutput user_output)
@@ -54,28 +55,28 @@ class CommonEnd {
   const std::optional<FailedNode>& other_failure() const { return other_failure_; }
 
   // Tells the other nodes once that this node's part of the job fails, so that they need not wait
-  // for it.
+  // for this node.
   void tell_own_failure(const std::optional<NodeFailure>& own_failure, NodeLink& link);
 
   // How this node's part of the job has ended.
   struct OwnEnd {
     int exit_code = 0;
-    std::vector<std::string> report{};  // lines for the user, if it has failed
+    std::vector<std::string> report{};  // lines for the user, if this node has failed
     bool has_failed_itself = false;
     bool is_first_node = false;
     bool is_elastic = false;
     bool node_0_reports = false;  // node 0 shows the user how the job has failed
   };
   // Call it if a rank of another node has made this node fail. It tells the other nodes that this
-  // node has ended, and waits until one of them has told the cause, or all have ended. The wait is
-  // bounded.
+  // node has ended. Then it waits until `cause_is_known`, or until all nodes have ended. The wait
+  // has a time limit.
   void wait_for_cause(const OwnEnd& own_end, const std::function<bool()>& cause_is_known,
                       NodeLink& link, const WaitForNodes& wait);
   // Waits until all nodes have ended, so that each launcher knows how the job ended, and returns
   // the exit code of the first failure. Node 0 serves the job's Store meanwhile, and then tells the
   // others the exit code, because mpirun returns the first exit code that it sees. If this node has
-  // failed, wait_for_cause() and this wait have one common time limit.
-  int exit_code(const OwnEnd& own_end, NodeLink& link, const WaitForNodes& wait);
+  // failed, this function and wait_for_cause() have one time limit together.
+  int wait_for_exit_code(const OwnEnd& own_end, NodeLink& link, const WaitForNodes& wait);
 
  private:
   void tell_own_end(const OwnEnd& own_end, NodeLink& link);
@@ -87,8 +88,8 @@ class CommonEnd {
   UserOutput user_output_;
   std::optional<FailedNode> other_failure_;
   std::vector<NodeEnd> other_ends_;  // node 0: of the other nodes
-  bool told_own_failure_ = false;
-  bool told_own_end_ = false;
+  bool has_told_own_failure_ = false;
+  bool has_told_own_end_ = false;
   std::optional<TimePoint> wait_limit_;  // of all waits after a failure
 };
 

@@ -20,11 +20,11 @@ using ::testing::SizeIs;
 
 class CommonEndTest : public ::testing::Test {
  protected:
-  // `during` happens in the first wait.
-  int exit_code(const CommonEnd::OwnEnd& own_end, const WaitForNodes& during) {
-    return end.exit_code(own_end, link, [&](TimePoint limit) {
+  // Each wait calls `while_waiting`.
+  int wait_for_exit_code(const CommonEnd::OwnEnd& own_end, const WaitForNodes& while_waiting) {
+    return end.wait_for_exit_code(own_end, link, [&](TimePoint limit) {
       ++waits;
-      during(limit);
+      while_waiting(limit);
     });
   }
   std::vector<int> sent_exit_codes() const {
@@ -38,16 +38,16 @@ class CommonEndTest : public ::testing::Test {
   NodeLinkInTest link;
   std::vector<std::string> notices, errors, lines;
   CommonEnd end{requests,
-                {.notice = [this](const std::string& line) { notices.push_back(line); },
-                 .error = [this](const std::string& line) { errors.push_back(line); },
-                 .lines = [this](const std::vector<std::string>& more) { lines = more; }}};
+                {.show_notice = [this](const std::string& line) { notices.push_back(line); },
+                 .show_error = [this](const std::string& line) { errors.push_back(line); },
+                 .show_lines = [this](const std::vector<std::string>& more) { lines = more; }}};
   int waits = 0;
 };
 
 TEST_F(CommonEndTest, Node0WaitsForTheOthersAndTellsThemTheExitCode) {
-  link.how_it_ended.reset();
-  EXPECT_EQ(exit_code({.exit_code = 0, .is_first_node = true},
-                      [this](TimePoint) { link.how_it_ended = true; }),
+  link.job_outcome.reset();
+  EXPECT_EQ(wait_for_exit_code({.exit_code = 0, .is_first_node = true},
+                               [this](TimePoint) { link.job_outcome = true; }),
             0);
   EXPECT_EQ(waits, 1);
   EXPECT_EQ(link.own_exit_code, 0);
@@ -56,28 +56,28 @@ TEST_F(CommonEndTest, Node0WaitsForTheOthersAndTellsThemTheExitCode) {
 }
 
 TEST_F(CommonEndTest, WaitsUntilTheOthersAreGoneOrItIsLate) {
-  const TimePoint late = std::chrono::steady_clock::now() + std::chrono::hours(1);
-  wait_until_others_are_gone(link, 3, late, [this](TimePoint limit) {
+  const TimePoint far_limit = std::chrono::steady_clock::now() + std::chrono::hours(1);
+  wait_until_others_are_gone(link, 3, far_limit, [this](TimePoint limit) {
     EXPECT_GT(limit, std::chrono::steady_clock::now());
-    link.gone.insert(++waits);
+    link.disconnected_nodes.insert(++waits);
   });
   EXPECT_EQ(waits, 2);
-  link.gone.clear();
-  const TimePoint over = std::chrono::steady_clock::now();
-  wait_until_others_are_gone(link, 3, over, [this](TimePoint) { ++waits; });
+  link.disconnected_nodes.clear();
+  const TimePoint past_limit = std::chrono::steady_clock::now();
+  wait_until_others_are_gone(link, 3, past_limit, [this](TimePoint) { ++waits; });
   EXPECT_EQ(waits, 2) << "the limit has passed";
 }
 
 TEST_F(CommonEndTest, TheFirstFailureOfAnotherNodeGivesTheExitCode) {
-  link.how_it_ended.reset();
+  link.job_outcome.reset();
   const auto others_end = [this](TimePoint) {
     end.node_failed({.node = 2, .failure = {.why = "rank 2 has exited", .rank = 2}});
     end.node_failed({.node = 1, .failure = {.why = "rank 1 has exited", .rank = 1}});
     end.nodes_ended({{.node = 1, .exit_code = 4, .report = {}},
                      {.node = 2, .exit_code = 3, .report = {"rank 2 failed"}}});
-    link.how_it_ended = false;
+    link.job_outcome = false;
   };
-  EXPECT_EQ(exit_code({.exit_code = 0, .is_first_node = true}, others_end), 3);
+  EXPECT_EQ(wait_for_exit_code({.exit_code = 0, .is_first_node = true}, others_end), 3);
   EXPECT_THAT(lines, ElementsAre("rank 2 failed"));
   EXPECT_THAT(errors, ElementsAre(HasSubstr("the job has failed: rank 2 has exited")));
   EXPECT_THAT(sent_exit_codes(), ElementsAre(3));
@@ -90,7 +90,7 @@ TEST_F(CommonEndTest, AFailureThatHasCausedAnotherOneComesFirst) {
 }
 
 TEST_F(CommonEndTest, AFailedNodeWaitsUntilTheCauseIsKnown) {
-  link.how_it_ended.reset();
+  link.job_outcome.reset();
   const auto wait_for_cause = [&](const WaitForNodes& wait) {
     end.wait_for_cause(
         {.exit_code = 1}, [&] { return end.other_failure().has_value(); }, link,
@@ -107,20 +107,20 @@ TEST_F(CommonEndTest, AFailedNodeWaitsUntilTheCauseIsKnown) {
   wait_for_cause([](TimePoint) {});
   EXPECT_EQ(waits, 2);
   link.own_exit_code.reset();
-  link.how_it_ended = false;
+  link.job_outcome = false;
   end.nodes_ended({{.node = 1, .exit_code = 4, .report = {"the box of rank 1"}}});
-  EXPECT_EQ(exit_code({.exit_code = 1, .is_first_node = true}, [](TimePoint) {}), 4);
+  EXPECT_EQ(wait_for_exit_code({.exit_code = 1, .is_first_node = true}, [](TimePoint) {}), 4);
   EXPECT_THAT(lines, ElementsAre("the box of rank 1"));
   EXPECT_FALSE(link.own_exit_code.has_value()) << "the end is told once";
 }
 
 TEST_F(CommonEndTest, AFailedNodeDoesNotWaitAfterTheEndOfAllNodes) {
-  link.how_it_ended.reset();
+  link.job_outcome.reset();
   end.wait_for_cause(
       {.exit_code = 1}, [] { return false; }, link,
       [this](TimePoint) {
         ++waits;
-        link.how_it_ended = false;
+        link.job_outcome = false;
       });
   EXPECT_EQ(waits, 1);
 }
@@ -128,9 +128,9 @@ TEST_F(CommonEndTest, AFailedNodeDoesNotWaitAfterTheEndOfAllNodes) {
 TEST_F(CommonEndTest, AFailureOfThisNodeFailsTheJob) {
   end.node_failed({.node = 1, .failure = {.why = "", .rank = 1}});
   end.nodes_ended({{.node = 1, .exit_code = 4, .report = {}}});
-  link.how_it_ended = false;
-  EXPECT_EQ(exit_code({.exit_code = 5, .has_failed_itself = true, .is_first_node = true},
-                      [](TimePoint) {}),
+  link.job_outcome = false;
+  EXPECT_EQ(wait_for_exit_code({.exit_code = 5, .has_failed_itself = true, .is_first_node = true},
+                               [](TimePoint) {}),
             5);
   EXPECT_THAT(lines, IsEmpty());
 }
@@ -139,31 +139,31 @@ TEST_F(CommonEndTest, ASurvivedFailureDoesNotFailTheJob) {
   const CommonEnd::OwnEnd own_end{.exit_code = 0, .is_first_node = true, .is_elastic = true};
   end.nodes_ended({{.node = 1, .exit_code = 4, .report = {"its box"}}});
   end.failures_survived();
-  EXPECT_EQ(exit_code(own_end, [](TimePoint) {}), 0);
+  EXPECT_EQ(wait_for_exit_code(own_end, [](TimePoint) {}), 0);
   EXPECT_THAT(lines, IsEmpty());
 }
 
 TEST_F(CommonEndTest, OtherNodesReturnTheExitCodeOfNode0) {
-  link.exit_code_of_job = 7;
-  link.how_it_ended = false;
-  EXPECT_EQ(exit_code({.exit_code = 1}, [](TimePoint) {}), 7);
+  link.known_exit_code = 7;
+  link.job_outcome = false;
+  EXPECT_EQ(wait_for_exit_code({.exit_code = 1}, [](TimePoint) {}), 7);
   EXPECT_THAT(link.sent_messages, IsEmpty());
 }
 
 TEST_F(CommonEndTest, ASignalEndsTheWait) {
-  link.how_it_ended.reset();
+  link.job_outcome.reset();
   const auto signal_comes = [this](TimePoint) {
     requests = {.last_signal = SIGINT, .skip_waits = true};
   };
-  EXPECT_EQ(exit_code({.exit_code = 0}, signal_comes), 128 + SIGINT);
+  EXPECT_EQ(wait_for_exit_code({.exit_code = 0}, signal_comes), 128 + SIGINT);
   EXPECT_EQ(waits, 1);
   EXPECT_THAT(errors, ElementsAre(HasSubstr("SIGINT has ended it")));
 }
 
 TEST_F(CommonEndTest, DoesNotWaitWithoutTheForegroundProcess) {
-  link.how_it_ended.reset();
+  link.job_outcome.reset();
   requests.foreground_is_gone = true;
-  EXPECT_EQ(exit_code({.exit_code = 1}, [](TimePoint) {}), 1);
+  EXPECT_EQ(wait_for_exit_code({.exit_code = 1}, [](TimePoint) {}), 1);
   EXPECT_EQ(waits, 0);
 }
 

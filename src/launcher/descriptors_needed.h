@@ -26,9 +26,9 @@ constexpr int descriptors_needed(int workers) {
 }
 // Node 0 also has a connection to each other node, and to each worker.
 inline int descriptors_needed(int workers, const NodeLayout& layout, bool is_elastic) {
-  const int on_node_0 = layout.node == 0 ? layout.nodes() + layout.size() : 0;
+  const int connections_on_node_0 = layout.node == 0 ? layout.nodes() + layout.size() : 0;
   return descriptors_needed(workers) + (is_elastic ? kDescriptorsPerElasticWorker * workers : 0) +
-         (layout.nodes() > 1 ? kNodeDescriptors + on_node_0 : 0);
+         (layout.nodes() > 1 ? kNodeDescriptors + connections_on_node_0 : 0);
 }
 
 }  // namespace farandole

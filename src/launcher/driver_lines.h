@@ -12,7 +12,8 @@ namespace farandole {
 // Node 0: "listens ADDRESS…", with a space before each address. Written when node 0 begins to
 // listen.
 inline constexpr std::string_view kListensLine = "listens";
-// Node 0: all nodes have joined. From then on, the standard output is that of the workers.
+// Node 0: all nodes have joined. After this line, the standard output also carries the output of
+// the workers.
 inline constexpr std::string_view kBeginsLine = "begins";
 // Node 0 of an elastic job: the connection to the node with the following number has ended.
 inline constexpr std::string_view kLostNodeLine = "farandole agent: lost node ";
@@ -38,8 +39,8 @@ inline std::optional<std::uint32_t> number_in_line(std::string_view begin, std::
   return is_number ? std::optional(number) : std::nullopt;
 }
 
-// Returns the number of a node below `nodes`, apart from node 0, that follows `begin` in a line;
-// empty if the line has another form.
+// Returns the number of a node that follows `begin` in a line. The number is at least 1 and less
+// than `nodes`. Empty if the line has another form.
 inline std::optional<std::size_t> node_in_line(std::string_view begin, std::string_view line,
                                                std::size_t nodes) {
   const auto node = number_in_line(begin, line);

@@ -21,8 +21,8 @@ void DriverReports::report_job_begin(int node) {
   if (node == 0) write(kBeginsLine);
 }
 
-void DriverReports::report_node_change(std::string_view what, int node) {
-  write(format_text("{}{}", what, node));
+void DriverReports::report_node_change(std::string_view line_beginning, int node) {
+  write(format_text("{}{}", line_beginning, node));
 }
 
 void DriverReports::report_group(int node, std::int64_t epoch) {

@@ -20,8 +20,9 @@ class DriverReports {
   void report_addresses(const NodeLink& link);
   // Call it when the ranks are known. Only node 0 writes a line.
   void report_job_begin(int node);
-  // `what` is the beginning of a line in driver_lines.h. The number of the node follows it.
-  void report_node_change(std::string_view what, int node);
+  // `line_beginning` is a constant of driver_lines.h. In the line, the number of the node follows
+  // it.
+  void report_node_change(std::string_view line_beginning, int node);
   void report_job_end(int node, int exit_code);
   // Only node 0 writes a line.
   void report_group(int node, std::int64_t epoch);

@@ -66,7 +66,7 @@ bool is_end_request(int signal) {
   return signal == SIGINT || signal == SIGTERM || signal == SIGHUP || signal == SIGQUIT;
 }
 
-// The driver, if there is one.
+// The connection to the driver, if there is a driver.
 struct DriverConnection {
   bool is_connected = false;
   // In an elastic job: a pipe by which the agent learns that the driver is lost. If the pipe is
@@ -78,24 +78,24 @@ struct DriverConnection {
 // Ctrl-C reaches it only once, through us. `parent` is the pidfd of another process, or invalid; if
 // that process ends, the agent gets SIGTERM.
 ProcessEnd forward_signals(pid_t agent, const Descriptor& signals, DriverConnection& driver,
-                           Descriptor parent) {
+                           Descriptor parent_pidfd) {
   std::optional<TimePoint> kill_at;
   for (;;) {
     // poll() ignores an entry with descriptor −1.
-    std::array<pollfd, 3> ready{{{signals.get(), POLLIN, 0},
-                                 {driver.is_connected ? STDIN_FILENO : -1, POLLIN, 0},
-                                 {parent.get(), POLLIN, 0}}};
-    ::poll(ready.data(), ready.size(), poll_timeout_ms(kill_at));
+    std::array<pollfd, 3> poll_entries{{{signals.get(), POLLIN, 0},
+                                        {driver.is_connected ? STDIN_FILENO : -1, POLLIN, 0},
+                                        {parent_pidfd.get(), POLLIN, 0}}};
+    ::poll(poll_entries.data(), poll_entries.size(), poll_timeout_ms(kill_at));
     if (kill_at && std::chrono::steady_clock::now() >= *kill_at) {
       kill_at.reset();
       ::kill(agent, SIGKILL);
     }
-    if (ready[2].revents != 0) {
-      parent.reset();
+    if (poll_entries[2].revents != 0) {
+      parent_pidfd.reset();
       print_error("the process that has started this launcher has ended; the job ends, too");
       ::kill(agent, SIGTERM);
     }
-    if (driver.is_connected && ready[1].revents != 0) {
+    if (driver.is_connected && poll_entries[1].revents != 0) {
       driver.is_connected = forward_driver_signals(agent);
       const bool agent_is_told =
           !driver.is_connected && ::write(driver.loss_pipe.get(), "", 1) == 1;
@@ -103,7 +103,7 @@ ProcessEnd forward_signals(pid_t agent, const Descriptor& signals, DriverConnect
       if (!driver.is_connected && !agent_is_told) ::kill(agent, SIGKILL);
     }
     signalfd_siginfo signal_info{};
-    if (ready[0].revents != 0 &&
+    if (poll_entries[0].revents != 0 &&
         ::read(signals.get(), &signal_info, sizeof(signal_info)) == sizeof(signal_info)) {
       const int signal = static_cast<int>(signal_info.ssi_signo);
       if (signal != SIGCHLD) ::kill(agent, signal);
@@ -113,30 +113,32 @@ ProcessEnd forward_signals(pid_t agent, const Descriptor& signals, DriverConnect
   }
 }
 
-// Workers of an elastic job outlive the agent: if it is killed, they finish their step, save and
-// end. Waits until they have ended, until they are late, or until a signal asks the job to end.
+// Workers of an elastic job outlive the agent: if it is killed, they finish their step, save their
+// state and end. Waits until all workers have ended, until kAgentEndTimeout has passed, or until a
+// signal asks the job to end.
 void wait_for_workers(const Descriptor& signals, const std::string& agent_loss) {
   const TimePoint deadline = std::chrono::steady_clock::now() + kAgentEndTimeout;
-  pollfd error{STDERR_FILENO, POLLOUT, 0};
-  if (::poll(&error, 1, 0) == 1)  // without a reader, the write would block
+  pollfd error_stream{STDERR_FILENO, POLLOUT, 0};
+  if (::poll(&error_stream, 1, 0) == 1)  // otherwise nobody reads, and the write would block
     print_error(agent_loss + "; its workers end after their next commit");
   signal_descendants(SIGCONT);  // the job may be stopped
   for (;;) {
     reap_children();
     if (!has_descendants() || std::chrono::steady_clock::now() >= deadline) return;
-    pollfd ready{signals.get(), POLLIN, 0};
-    ::poll(&ready, 1, poll_timeout_ms(deadline));
+    pollfd poll_entry{signals.get(), POLLIN, 0};
+    ::poll(&poll_entry, 1, poll_timeout_ms(deadline));
     signalfd_siginfo signal_info{};
-    if (ready.revents != 0 &&
+    if (poll_entry.revents != 0 &&
         ::read(signals.get(), &signal_info, sizeof(signal_info)) == sizeof(signal_info) &&
         is_end_request(static_cast<int>(signal_info.ssi_signo)))
       return;
   }
 }
 
-// Lets this process outlive the driver, and makes the pipe by which the agent learns of the loss.
-// Returns the agent's end. A driver on this host is our parent; we notice its end by our standard
-// input. Without a pipe, the agent is killed if the driver is lost.
+// A driver on this host is our parent, and the kernel would kill us when it ends. Prevents this: we
+// notice the end of the driver by our standard input. Then makes the pipe by which the agent learns
+// of it, and returns the end that the agent reads. If the pipe cannot be made, the agent is killed
+// when the driver is lost.
 Descriptor make_driver_loss_pipe(DriverConnection& driver) {
   ::prctl(PR_SET_PDEATHSIG, 0);
   std::array<int, 2> ends{-1, -1};
@@ -154,14 +156,15 @@ std::string describe_agent_loss(const JobOptions& options, pid_t agent, const Pr
 
 // Runs in the child process. Returns the exit code.
 int run_as_agent(const JobOptions& options, const OriginalProcessState& state,
-                 const Descriptor& foreground, const Descriptor& driver_loss,
+                 const Descriptor& foreground_pidfd, const Descriptor& driver_loss_pipe,
                  const sigset_t& handled) {
   ::setpgid(0, 0);
   ::prctl(PR_SET_NAME, kAgentName);
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
   // The agent needs a signalfd of its own, because its reads must not block.
   const Descriptor signals(::signalfd(-1, &handled, SFD_CLOEXEC | SFD_NONBLOCK));
-  if (signals.valid()) return run_agent({options, state, foreground, signals, driver_loss.get()});
+  if (signals.valid())
+    return run_agent({options, state, foreground_pidfd, signals, driver_loss_pipe.get()});
   print_signalfd_error();
   return 1;
 }
@@ -181,8 +184,8 @@ int run_job(const JobOptions& options) {
   const OriginalProcessState state = save_and_adjust_state();
   const sigset_t handled = handled_signals();
   block_signals(handled);
-  const Descriptor foreground = open_pidfd(::getpid());
-  if (!foreground.valid() || ::prctl(PR_SET_CHILD_SUBREAPER, 1) != 0) {
+  const Descriptor foreground_pidfd = open_pidfd(::getpid());
+  if (!foreground_pidfd.valid() || ::prctl(PR_SET_CHILD_SUBREAPER, 1) != 0) {
     print_error(std::string("this kernel is too old (Linux 5.3 is needed): ") +
                 std::strerror(errno));
     return 1;
@@ -193,9 +196,9 @@ int run_job(const JobOptions& options) {
     return 1;
   }
   DriverConnection driver{.is_connected = options.has_driver};
-  Descriptor driver_loss;  // the agent's end of the pipe
-  if (options.has_driver && options.elastic) driver_loss = make_driver_loss_pipe(driver);
-  Descriptor parent = options.ends_with_parent ? open_pidfd(::getppid()) : Descriptor();
+  Descriptor driver_loss_pipe;  // the agent's end of the pipe
+  if (options.has_driver && options.elastic) driver_loss_pipe = make_driver_loss_pipe(driver);
+  Descriptor parent_pidfd = options.ends_with_parent ? open_pidfd(::getppid()) : Descriptor();
   const pid_t agent = ::fork();
   if (agent < 0) {
     print_error(std::string("cannot start the agent: ") + std::strerror(errno));
@@ -203,16 +206,16 @@ int run_job(const JobOptions& options) {
   }
   if (agent == 0) {
     driver.loss_pipe.reset();
-    ::_exit(run_as_agent(options, state, foreground, driver_loss, handled));
+    ::_exit(run_as_agent(options, state, foreground_pidfd, driver_loss_pipe, handled));
   }
-  driver_loss.reset();
-  const ProcessEnd end = forward_signals(agent, signals, driver, std::move(parent));
+  driver_loss_pipe.reset();
+  const ProcessEnd end = forward_signals(agent, signals, driver, std::move(parent_pidfd));
   const std::string agent_loss = describe_agent_loss(options, agent, end);
   if (end.signal != 0 && options.elastic && !options.nodes) wait_for_workers(signals, agent_loss);
   if (!end_descendants(std::chrono::steady_clock::now() + Supervision::kKillTime))
     print_error("some processes of the job could not be ended; look at `ps -ef --forest`");
-  // If the driver is lost, print no message, because the driver was its reader. Without workers,
-  // the job may go on with another launcher, and the driver reports that.
+  // If the driver is lost, print no message, because only the driver would have read it. If this
+  // launcher has no workers, the job may go on with another launcher. The driver reports that.
   if (end.signal != 0 && driver.is_connected == options.has_driver && options.workers > 0)
     print_error(agent_loss + "; the job has ended");
   return end.exit_code();

@@ -17,7 +17,7 @@ std::function<int()> foreground_process_of(const JobOptions& options) {
 
 TEST(ForegroundProcess, ReturnsTheExitCodeOfTheJob) {
   LauncherInTest foreground_process(foreground_process_of(shell_job(2, "exit 7")));
-  EXPECT_EQ(foreground_process.end(), 7);
+  EXPECT_EQ(foreground_process.wait_for_end(), 7);
   EXPECT_THAT(foreground_process.output(), HasSubstr("exited with code 7"));
 }
 
@@ -25,7 +25,7 @@ TEST(ForegroundProcess, AMissingProgramStartsNoJob) {
   JobOptions options = shell_job(2, "");
   options.command = {"farandole-no-such-program"};
   LauncherInTest foreground_process(foreground_process_of(options));
-  EXPECT_EQ(foreground_process.end(), 127);
+  EXPECT_EQ(foreground_process.wait_for_end(), 127);
   EXPECT_EQ(foreground_process.output(),
             "farandole: command not found: `farandole-no-such-program`\n");
 }
@@ -34,16 +34,16 @@ TEST(ForegroundProcess, ForwardsSignals) {
   LauncherInTest foreground_process(
       foreground_process_of(shell_job(1, waiting_script("trap 'exit 5' USR1"))));
   foreground_process.read_until("is ready");
-  foreground_process.send(SIGUSR1);
-  EXPECT_EQ(foreground_process.end(), 5);
+  foreground_process.send_signal(SIGUSR1);
+  EXPECT_EQ(foreground_process.wait_for_end(), 5);
 }
 
 TEST(ForegroundProcess, ForwardsTheSignalThatEndsTheJob) {
   LauncherInTest foreground_process(
       foreground_process_of(shell_job(1, waiting_script("trap 'echo bye; exit 0' TERM"))));
   foreground_process.read_until("is ready");
-  foreground_process.send(SIGTERM);
-  EXPECT_EQ(foreground_process.end(), 128 + SIGTERM);
+  foreground_process.send_signal(SIGTERM);
+  EXPECT_EQ(foreground_process.wait_for_end(), 128 + SIGTERM);
   EXPECT_THAT(foreground_process.output(), HasSubstr("[0] bye\n"));
 }
 
@@ -56,9 +56,9 @@ TEST(ForegroundProcess, AnIgnoredSignalStaysIgnored) {
     return run_job(options);
   });
   foreground_process.read_until("is ready");
-  foreground_process.send(SIGHUP);
-  foreground_process.send(SIGUSR1);
-  EXPECT_EQ(foreground_process.end(), 5);
+  foreground_process.send_signal(SIGHUP);
+  foreground_process.send_signal(SIGUSR1);
+  EXPECT_EQ(foreground_process.wait_for_end(), 5);
   EXPECT_THAT(foreground_process.output(), Not(HasSubstr("SIGHUP")));
 }
 
@@ -71,8 +71,8 @@ TEST(ForegroundProcess, EndsWithItsParent) {
     return 0;
   });
   parent.read_until("is ready");
-  parent.send(SIGKILL);
-  EXPECT_EQ(parent.end(), 128 + SIGKILL);
+  parent.send_signal(SIGKILL);
+  EXPECT_EQ(parent.wait_for_end(), 128 + SIGKILL);
   EXPECT_THAT(parent.output(), HasSubstr("the process that has started this launcher has ended"));
   EXPECT_THAT(parent.output(), HasSubstr("[0] bye\n"));
 }
@@ -85,10 +85,10 @@ TEST(ForegroundProcess, OutlivesItsParentByDefault) {
     return 0;
   });
   parent.read_until("is ready");
-  parent.send(SIGKILL);
+  parent.send_signal(SIGKILL);
   const pid_t worker = parent.number_after("worker ");
   ::kill(worker, SIGUSR1);
-  EXPECT_EQ(parent.end(), 128 + SIGKILL);
+  EXPECT_EQ(parent.wait_for_end(), 128 + SIGKILL);
   EXPECT_THAT(parent.output(), Not(HasSubstr("SIGTERM")));
 }
 
@@ -99,16 +99,16 @@ TEST(ForegroundProcess, StopsAndContinuesTogetherWithItsJob) {
     return run_job(options);
   });
   foreground_process.read_until("is ready");
-  foreground_process.send(SIGTSTP);
+  foreground_process.send_signal(SIGTSTP);
   int status = 0;
   ASSERT_EQ(::waitpid(foreground_process.pid(), &status, WUNTRACED), foreground_process.pid());
   ASSERT_TRUE(WIFSTOPPED(status));
-  foreground_process.send(SIGCONT);
-  foreground_process.send(SIGUSR1);
-  EXPECT_EQ(foreground_process.end(), 5);
+  foreground_process.send_signal(SIGCONT);
+  foreground_process.send_signal(SIGUSR1);
+  EXPECT_EQ(foreground_process.wait_for_end(), 5);
 }
 
-// In a session of its own, as under `ssh -t` or `docker exec`.
+// The foreground process runs in a session of its own, as under `ssh -t` or `docker exec`.
 TEST(ForegroundProcess, CtrlZDoesNotStopAJobThatNoShellCouldContinue) {
   const JobOptions options = shell_job(1, waiting_script("trap 'exit 5' CONT"));
   LauncherInTest foreground_process([&options] {
@@ -116,8 +116,8 @@ TEST(ForegroundProcess, CtrlZDoesNotStopAJobThatNoShellCouldContinue) {
     return run_job(options);
   });
   foreground_process.read_until("is ready");
-  foreground_process.send(SIGTSTP);
-  EXPECT_EQ(foreground_process.end(), 5);
+  foreground_process.send_signal(SIGTSTP);
+  EXPECT_EQ(foreground_process.wait_for_end(), 5);
 }
 
 TEST(ForegroundProcess, CleansUpWhenTheAgentIsKilled) {
@@ -127,7 +127,7 @@ TEST(ForegroundProcess, CleansUpWhenTheAgentIsKilled) {
   foreground_process.read_until("is ready");
   const pid_t agent = foreground_process.number_after(" of ");
   ::kill(agent, SIGKILL);
-  EXPECT_EQ(foreground_process.end(), 128 + SIGKILL);
+  EXPECT_EQ(foreground_process.wait_for_end(), 128 + SIGKILL);
   EXPECT_THAT(foreground_process.output(),
               HasSubstr("the launcher's agent (pid " + std::to_string(agent) +
                         ") was killed by signal 9 (SIGKILL); the job has ended"));
@@ -146,8 +146,8 @@ TEST(ForegroundProcess, WaitsForProcessesOfAnElasticJobWhenTheAgentIsKilled) {
   foreground_process.read_until("its workers end after their next commit");
   const pid_t child = foreground_process.number_after("child ");
   EXPECT_FALSE(is_gone(child));
-  foreground_process.send(SIGTERM);  // ends the wait
-  EXPECT_EQ(foreground_process.end(), 128 + SIGKILL);
+  foreground_process.send_signal(SIGTERM);  // ends the wait
+  EXPECT_EQ(foreground_process.wait_for_end(), 128 + SIGKILL);
   EXPECT_TRUE(is_gone(child));
 }
 
@@ -155,8 +155,8 @@ TEST(ForegroundProcess, TheAgentCleansUpWhenTheForegroundProcessIsKilled) {
   LauncherInTest foreground_process(foreground_process_of(
       shell_job(1, waiting_script("trap '' TERM HUP; setsid sleep 1000 & echo child $!"))));
   foreground_process.read_until("is ready");
-  foreground_process.send(SIGKILL);
-  EXPECT_EQ(foreground_process.end(), 128 + SIGKILL);
+  foreground_process.send_signal(SIGKILL);
+  EXPECT_EQ(foreground_process.wait_for_end(), 128 + SIGKILL);
   EXPECT_TRUE(is_gone(foreground_process.number_after("worker ")));
   EXPECT_TRUE(is_gone(foreground_process.number_after("child ")));
 }

@@ -10,14 +10,16 @@
 
 namespace farandole {
 
-Result<std::unique_ptr<JobNodes>> JobNodes::join(const NodeOptions& options,
-                                                 const SecretSource& source, TimePoint now) {
+Result<std::unique_ptr<JobNodes>> JobNodes::begin_to_join(const NodeOptions& options,
+                                                          const SecretSource& source,
+                                                          TimePoint now) {
   FARANDOLE_TRY_ASSIGN(JobSecret secret, source.descriptor < 0
                                              ? JobSecret::read_file(source.path)
                                              : JobSecret::read_descriptor(source.descriptor, now));
-  FARANDOLE_TRY_ASSIGN(Descriptor shared, share_secret(secret));
+  FARANDOLE_TRY_ASSIGN(Descriptor shared_secret, share_secret(secret));
   FARANDOLE_TRY_ASSIGN(auto context, TlsContext::make(std::move(secret)));
-  std::unique_ptr<JobNodes> nodes(new JobNodes(options, std::move(shared), std::move(context)));
+  std::unique_ptr<JobNodes> nodes(
+      new JobNodes(options, std::move(shared_secret), std::move(context)));
   if (options.node == 0) {
     FARANDOLE_TRY_ASSIGN(nodes->link_, FirstNode::create(*nodes->context_, options, now));
   } else {

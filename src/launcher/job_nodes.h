@@ -24,8 +24,8 @@ class JobNodes {
   // Reads the secret and begins to connect to the other nodes; NodeLink::advance() continues. Call
   // it in the process that keeps the object, because forked children do not get the secret. Errors:
   // kFixCall if the file cannot be the secret; kStop.
-  static Result<std::unique_ptr<JobNodes>> join(const NodeOptions& options,
-                                                const SecretSource& source, TimePoint now);
+  static Result<std::unique_ptr<JobNodes>> begin_to_join(const NodeOptions& options,
+                                                         const SecretSource& source, TimePoint now);
 
   NodeLink& link() { return *link_; }
   const NodeLink& link() const { return *link_; }

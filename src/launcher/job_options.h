@@ -32,15 +32,16 @@ struct CallerDescriptors {
 
 // Where the launcher reads the job's secret.
 struct SecretSource {
-  std::string path;     // of a file
-  int descriptor = -1;  // of memory with the 32 bytes, at the start; borrowed; −1: read the file
+  std::string path;  // of a file
+  // Of memory that begins with the 32 bytes of the secret; borrowed; −1: read the file.
+  int descriptor = -1;
 };
 
 struct JobOptions {
   int workers = 1;                   // on this node; 0: see NodeOptions
   std::vector<std::string> command;  // the program and its arguments
   // Environment variables that every worker gets. They override inherited variables.
-  std::vector<std::pair<std::string, std::string>> settings;
+  std::vector<std::pair<std::string, std::string>> variables;
   // How much freed memory a worker may keep for new tensors; 0: as the C library does by default.
   std::size_t kept_bytes = 0;
   BindTo bind_to = BindTo::kNone;  // which cores each worker may use

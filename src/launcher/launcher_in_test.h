@@ -35,7 +35,7 @@ inline JobOptions shell_job(int workers, const std::string& script) {
   JobOptions options;
   options.workers = workers;
   options.command = {"sh", "-c", script};
-  options.settings = {
+  options.variables = {
       {"OMP_NUM_THREADS", "1"}};  // so that the launcher prints no line about threads
   return options;
 }
@@ -70,16 +70,16 @@ class LauncherInTest {
   LauncherInTest& operator=(const LauncherInTest&) = delete;
 
   pid_t pid() const { return pid_; }
-  void send(int signal) const { ::kill(pid_, signal); }
+  void send_signal(int signal) const { ::kill(pid_, signal); }
 
   void read_until(const std::string& text) {
     while (output_.find(text) == std::string::npos)
-      ASSERT_TRUE(read()) << "no `" << text << "` in: " << output_;
+      ASSERT_TRUE(read_more()) << "no `" << text << "` in: " << output_;
   }
   // Reads the output until all of the launcher's processes have ended (workers do not hold the
   // pipe). Returns the exit code, or 128 + the signal that killed the child.
-  int end() {
-    while (read()) {
+  int wait_for_end() {
+    while (read_more()) {
     }
     int status = 0;
     EXPECT_EQ(::waitpid(std::exchange(pid_, 0), &status, 0) > 0, true);
@@ -96,7 +96,7 @@ class LauncherInTest {
  private:
   // Reads more output. Returns false at the end of the output, or if no output arrives for
   // kTestTimeoutMs.
-  bool read() {
+  bool read_more() {
     constexpr int kTestTimeoutMs = 60'000;
     pollfd entry{output_end_.get(), POLLIN, 0};
     if (::poll(&entry, 1, kTestTimeoutMs) <= 0) {

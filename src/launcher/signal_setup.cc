@@ -21,21 +21,21 @@ sigset_t handled_signals() {
 }
 
 void block_signals(const sigset_t& handled) {
-  sigset_t blocked = handled;
-  sigaddset(&blocked, SIGPIPE);
-  sigaddset(&blocked, SIGTTOU);
-  sigaddset(&blocked, SIGXFSZ);
-  ::sigprocmask(SIG_BLOCK, &blocked, nullptr);
+  sigset_t blocked_signals = handled;
+  sigaddset(&blocked_signals, SIGPIPE);
+  sigaddset(&blocked_signals, SIGTTOU);
+  sigaddset(&blocked_signals, SIGXFSZ);
+  ::sigprocmask(SIG_BLOCK, &blocked_signals, nullptr);
 }
 
 void stop_after_ctrl_z() {
-  sigset_t stop;
-  sigset_t original;
-  sigemptyset(&stop);
-  sigaddset(&stop, SIGTSTP);
+  sigset_t stop_signal;
+  sigset_t original_mask;
+  sigemptyset(&stop_signal);
+  sigaddset(&stop_signal, SIGTSTP);
   ::raise(SIGTSTP);
-  ::sigprocmask(SIG_UNBLOCK, &stop, &original);  // the process is stopped here
-  ::sigprocmask(SIG_SETMASK, &original, nullptr);
+  ::sigprocmask(SIG_UNBLOCK, &stop_signal, &original_mask);  // the process is stopped here
+  ::sigprocmask(SIG_SETMASK, &original_mask, nullptr);
   ::kill(::getpid(), SIGCONT);
 }
 
@@ -44,9 +44,9 @@ OriginalProcessState save_and_adjust_state() {
   ::signal(SIGCHLD, SIG_DFL);  // if SIGCHLD is ignored, the kernel does not report ended children
   ::sigprocmask(SIG_SETMASK, nullptr, &state.signal_mask);
   ::getrlimit(RLIMIT_NOFILE, &state.descriptor_limit);
-  rlimit raised = state.descriptor_limit;
-  raised.rlim_cur = raised.rlim_max;
-  ::setrlimit(RLIMIT_NOFILE, &raised);
+  rlimit raised_limit = state.descriptor_limit;
+  raised_limit.rlim_cur = raised_limit.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &raised_limit);
   return state;
 }
 

@@ -19,8 +19,8 @@ sigset_t handled_signals();
 void block_signals(const sigset_t& handled);
 
 // Stops this process as SIGTSTP does by default, until a SIGCONT. SIGTSTP must be blocked. If no
-// shell could continue the process (its process group is orphaned), the kernel does not stop it. In
-// both cases this process then gets a SIGCONT, which continues the workers.
+// shell could continue the process (its process group is orphaned), the kernel does not stop it.
+// Whether it was stopped or not, this process then gets a SIGCONT, which continues the workers.
 void stop_after_ctrl_z();
 
 // Raises the limit of open files for a job of many workers. Returns the original state.

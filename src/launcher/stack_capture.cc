@@ -28,19 +28,19 @@ std::string find_py_spy() {
 }
 
 StackCapture::StackCapture(Poller& poller, std::uint64_t tag, const OriginalProcessState& state)
-    : poller_(poller), tag_(tag), state_(state), program_(find_py_spy()) {}
+    : poller_(poller), tag_(tag), original_state_(state), program_(find_py_spy()) {}
 
 void StackCapture::request(const CapturedWorker& worker) {
   queue_.push_back(worker);
-  if (!running_) start_next();
+  if (!running_capture_) start_next();
 }
 
 // Errors are ignored, because a stack is only additional information about a stall.
 void StackCapture::start_next() {
-  while (!running_ && !queue_.empty()) {
-    const CapturedWorker next = queue_.front();
+  while (!running_capture_ && !queue_.empty()) {
+    const CapturedWorker worker = queue_.front();
     queue_.pop_front();
-    (void)start(next);
+    (void)start(worker);
   }
 }
 
@@ -50,52 +50,54 @@ Status StackCapture::start(const CapturedWorker& worker) {
   const std::vector<std::string> command{program_, "dump", "--nonblocking", "--pid",
                                          std::to_string(worker.pid)};
   const auto environment = merge_environment({inherited_environment()});
-  FARANDOLE_TRY_ASSIGN(StartedProcess started,
+  FARANDOLE_TRY_ASSIGN(StartedProcess process,
                        start_process({.command = command,
                                       .environment = environment,
                                       .inherited = {},
                                       .standard_output = stream.theirs.get(),
                                       .standard_error = stream.theirs.get(),
-                                      .state = state_}));
+                                      .original_state = original_state_}));
   if (!poller_.add(stream.ours.get(), Poller::Interest::kReading, tag_))
-    ::syscall(SYS_pidfd_send_signal, started.pidfd.get(), SIGKILL, nullptr, 0);
-  running_ = Running{worker,
-                     std::move(started.pidfd),
-                     std::move(stream.ours),
-                     {},
-                     std::chrono::steady_clock::now() + kCaptureTimeMax};
+    ::syscall(SYS_pidfd_send_signal, process.pidfd.get(), SIGKILL, nullptr, 0);
+  running_capture_ = RunningCapture{worker,
+                                    std::move(process.pidfd),
+                                    std::move(stream.ours),
+                                    {},
+                                    std::chrono::steady_clock::now() + kCaptureTimeMax};
   return {};
 }
 
 std::optional<StackCapture::CapturedStack> StackCapture::advance(TimePoint now) {
-  if (!running_) return std::nullopt;
-  const StreamRead read = read_available(running_->output);
-  running_->text += read.bytes;
-  const bool timed_out = now >= running_->deadline || running_->text.size() > kTextBytesMax;
+  if (!running_capture_) return std::nullopt;
+  const StreamRead read = read_available(running_capture_->output);
+  running_capture_->text += read.bytes;
+  const bool timed_out =
+      now >= running_capture_->deadline || running_capture_->text.size() > kTextBytesMax;
   if (!read.ended && !timed_out) return std::nullopt;
-  CapturedStack stack{.worker = running_->worker,
-                      .lines = main_thread_frames(running_->text, running_->worker.pid),
-                      .failure = last_line_of(running_->text)};
+  CapturedStack stack{
+      .worker = running_capture_->worker,
+      .lines = main_thread_frames(running_capture_->text, running_capture_->worker.pid),
+      .failure = last_line_of(running_capture_->text)};
   if (stack.failure.empty()) stack.failure = "it gave no stack";
-  end_running();
+  end_running_capture();
   start_next();
   return stack;
 }
 
 std::optional<TimePoint> StackCapture::deadline() const {
-  return running_ ? std::optional(running_->deadline) : std::nullopt;
+  return running_capture_ ? std::optional(running_capture_->deadline) : std::nullopt;
 }
 
-void StackCapture::end_running() {
-  if (!running_) return;
-  poller_.remove(running_->output.get());
-  ::syscall(SYS_pidfd_send_signal, running_->process.get(), SIGKILL, nullptr, 0);
-  running_.reset();
+void StackCapture::end_running_capture() {
+  if (!running_capture_) return;
+  poller_.remove(running_capture_->output.get());
+  ::syscall(SYS_pidfd_send_signal, running_capture_->process.get(), SIGKILL, nullptr, 0);
+  running_capture_.reset();
 }
 
 void StackCapture::stop() {
   queue_.clear();
-  end_running();
+  end_running_capture();
 }
 
 }  // namespace farandole

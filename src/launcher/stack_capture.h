@@ -42,15 +42,15 @@ class StackCapture {
   bool is_available() const { return !program_.empty(); }
   // Queues a capture. Call it only if is_available().
   void request(const CapturedWorker& worker);
-  // Call it when the poller reports our tag, and at the deadline. Returns a stack if one is
-  // complete now.
+  // Call it when the poller reports our tag, and at the deadline. Returns the stack of a capture
+  // that has ended now; empty if none has.
   std::optional<CapturedStack> advance(TimePoint now);
   std::optional<TimePoint> deadline() const;
   // Kills a running py-spy and starts no more.
   void stop();
 
  private:
-  struct Running {
+  struct RunningCapture {
     CapturedWorker worker;
     Descriptor process;  // pidfd
     Descriptor output;
@@ -59,14 +59,14 @@ class StackCapture {
   };
   void start_next();
   Status start(const CapturedWorker& worker);
-  void end_running();
+  void end_running_capture();
 
   Poller& poller_;
   std::uint64_t tag_;
-  const OriginalProcessState& state_;
+  const OriginalProcessState& original_state_;
   std::string program_;
   std::deque<CapturedWorker> queue_;
-  std::optional<Running> running_;
+  std::optional<RunningCapture> running_capture_;
 };
 
 }  // namespace farandole

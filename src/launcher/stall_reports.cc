@@ -37,7 +37,8 @@ void StallReports::begin(const NodeLayout& layout, const OtherNodes& others, Wor
 }
 
 std::optional<TimePoint> StallReports::next_check() const {
-  // Even without warnings, node 0 asks the others, for `farandole status`.
+  // Even without warnings, node 0 asks the other nodes, because `farandole status` shows the
+  // answers.
   if (layout_.node != 0 || (!watch_.is_on() && others_.link == nullptr)) return std::nullopt;
   return last_check_ + (watch_.is_on() ? watch_.interval() : kIntervalWithoutWarnings);
 }
@@ -48,7 +49,7 @@ void StallReports::check(TimePoint now) {
   ask_other_nodes(now);
 }
 
-// An open question is not repeated.
+// Does not repeat a question while answers to it are missing.
 void StallReports::ask_other_nodes(TimePoint now) {
   if (answers_.empty()) {
     answers_.resize(static_cast<std::size_t>(layout_.size()));
@@ -59,28 +60,30 @@ void StallReports::ask_other_nodes(TimePoint now) {
     asked_at_ = now;
     others_.link->tell(WorkersWanted());
     show_stalls_if_complete(now);
-  } else if (now >= asked_at_ + kAnswerTimeout && !std::exchange(missing_reports_shown_, true)) {
-    const auto silent = silent_nodes();
+  } else if (now >= asked_at_ + kAnswerTimeout &&
+             !std::exchange(has_shown_missing_reports_, true)) {
+    const auto nodes_without_answer = silent_nodes();
     show_(format_text(
-        "the {} of {} {} not answered for {} s, so it is unknown which ranks wait; "
+        "the {} of {} {} not answered for {} s, so it is unknown which ranks wait for which; "
         "is the host overloaded, or the launcher stopped?",
-        silent.size() == 1 ? "launcher" : "launchers",
-        node_list_text({silent.begin(), silent.end()}), silent.size() == 1 ? "has" : "have",
+        nodes_without_answer.size() == 1 ? "launcher" : "launchers",
+        node_list_text({nodes_without_answer.begin(), nodes_without_answer.end()}),
+        nodes_without_answer.size() == 1 ? "has" : "have",
         std::chrono::duration_cast<std::chrono::seconds>(now - asked_at_).count()));
   }
 }
 
 std::vector<std::uint32_t> StallReports::silent_nodes() const {
-  std::vector<std::uint32_t> silent;
+  std::vector<std::uint32_t> nodes_without_answer;
   std::size_t rank = 0;
   for (int node = 0; node < layout_.nodes(); ++node) {
-    bool answered = true;
+    bool has_answered = true;
     for (int i = 0; i < layout_.workers[static_cast<std::size_t>(node)]; ++i)
-      answered = answers_[rank++].has_value() && answered;
-    if (node != layout_.node && !answered && others_.link->is_connected(node))
-      silent.push_back(static_cast<std::uint32_t>(node));
+      has_answered = answers_[rank++].has_value() && has_answered;
+    if (node != layout_.node && !has_answered && others_.link->is_connected(node))
+      nodes_without_answer.push_back(static_cast<std::uint32_t>(node));
   }
-  return silent;
+  return nodes_without_answer;
 }
 
 void StallReports::handle(const NodeMessage& message, TimePoint now) {
@@ -95,7 +98,7 @@ void StallReports::handle(const NodeMessage& message, TimePoint now) {
   if (const auto* report = std::get_if<WorkerReport>(&message)) store_report(*report, now);
   if (const auto* wanted = std::get_if<StacksWanted>(&message))
     request_own_stacks({wanted->ranks.begin(), wanted->ranks.end()});
-  if (const auto* stack = std::get_if<StackReport>(&message)) show(*stack);
+  if (const auto* stack = std::get_if<StackReport>(&message)) show_stack_lines(*stack);
 }
 
 void StallReports::store_report(const WorkerReport& report, TimePoint now) {
@@ -112,11 +115,11 @@ void StallReports::store_report(const WorkerReport& report, TimePoint now) {
 void StallReports::show_stalls_if_complete(TimePoint now) {
   if (missing_answers_ > 0) return;
   const WatchedWorker lost_worker{.host = "?", .report = {}, .end = "is lost"};
-  std::vector<WatchedWorker> all = workers_.of_this_node();
-  for (std::size_t slot = all.size(); slot < answers_.size(); ++slot)
-    all.push_back(answers_[slot] ? *std::move(answers_[slot]) : lost_worker);
+  std::vector<WatchedWorker> all_workers = workers_.of_this_node();
+  for (std::size_t slot = all_workers.size(); slot < answers_.size(); ++slot)
+    all_workers.push_back(answers_[slot] ? *std::move(answers_[slot]) : lost_worker);
   answers_.clear();
-  show_stalls(all, now);
+  show_stalls(all_workers, now);
 }
 
 std::vector<int> StallReports::slots() const {
@@ -138,12 +141,12 @@ void StallReports::show_stalls(const std::vector<WatchedWorker>& by_slot, TimePo
 
 void StallReports::request_stacks(const std::vector<int>& ranks) {
   request_own_stacks(ranks);
-  StacksWanted others;
+  StacksWanted stacks_of_others;
   const std::vector<int> slots = this->slots();
   for (const int rank : ranks)
     if (slots.at(static_cast<std::size_t>(rank)) >= layout_.local_size())
-      others.ranks.push_back(static_cast<std::uint32_t>(rank));
-  if (!others.ranks.empty()) others_.link->tell(others);
+      stacks_of_others.ranks.push_back(static_cast<std::uint32_t>(rank));
+  if (!stacks_of_others.ranks.empty()) others_.link->tell(stacks_of_others);
 }
 
 // Returns the local rank of a rank; empty if it is on another node.
@@ -178,7 +181,7 @@ void StallReports::show_stack(TimePoint now) {
         format_text("rank {} ({}, pid {}) is here, innermost call first:", stack->worker.rank,
                     workers_.of_this_node().front().host, stack->worker.pid));
     report.lines.insert(report.lines.end(), stack->lines.begin(), stack->lines.end());
-  } else if (!std::exchange(failure_reported_, true)) {
+  } else if (!std::exchange(has_reported_failure_, true)) {
     report.lines.push_back(
         format_text("py-spy could not look at rank {}: {}", stack->worker.rank, stack->failure));
   }
@@ -187,12 +190,12 @@ void StallReports::show_stack(TimePoint now) {
 
 void StallReports::pass_on(const StackReport& stack) {
   if (layout_.node == 0)
-    show(stack);
+    show_stack_lines(stack);
   else
     others_.link->tell(stack);
 }
 
-void StallReports::show(const StackReport& stack) {
+void StallReports::show_stack_lines(const StackReport& stack) {
   for (const auto& line : stack.lines) show_(escape_controls(line));
 }
 

@@ -43,14 +43,15 @@ class StallReports {
   };
   // Call it when the workers have started.
   void begin(const NodeLayout& layout, const OtherNodes& others, Workers workers, TimePoint now);
-  // Call it when a node has left or joined the job. An open question is asked again.
+  // Call it when a node has left or joined the job. If answers were missing, the next check() asks
+  // again.
   void nodes_changed(const NodeLayout& layout) {
     layout_ = layout;
     answers_.clear();
   }
 
-  // See StallWatch.
-  void warn_after(std::int64_t seconds) { watch_.warn_after(seconds); }
+  // As the functions of StallWatch with these names.
+  void set_warn_after(std::int64_t seconds) { watch_.set_warn_after(seconds); }
   void job_continued(TimePoint now) { watch_.job_continued(now); }
 
   // When to call check() again; empty if this launcher has nothing to check.
@@ -74,7 +75,7 @@ class StallReports {
   void request_stacks(const std::vector<int>& ranks);
   void request_own_stacks(const std::vector<int>& ranks);
   void pass_on(const StackReport& stack);
-  void show(const StackReport& stack);
+  void show_stack_lines(const StackReport& stack);
   std::vector<std::uint32_t> silent_nodes() const;
 
   StallWatch watch_;
@@ -84,13 +85,13 @@ class StallReports {
   OtherNodes others_;
   Workers workers_;
   TimePoint last_check_{};
-  // On node 0: the answers of the other nodes, by slot. Empty while no question is open.
+  // On node 0: the answers of the other nodes, by slot. Empty while no answers are expected.
   std::vector<std::optional<WatchedWorker>> answers_;
   int missing_answers_ = 0;
   TimePoint asked_at_{};
-  bool missing_reports_shown_ = false;
+  bool has_shown_missing_reports_ = false;
   // A failure of py-spy is reported once, because py-spy fails for all ranks in the same way.
-  bool failure_reported_ = false;
+  bool has_reported_failure_ = false;
 };
 
 }  // namespace farandole

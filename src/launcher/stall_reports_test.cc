@@ -65,15 +65,15 @@ class Launcher {
   std::vector<std::string> lines;
 
  private:
-  static Poller poller() {
-    auto made = Poller::create();
-    EXPECT_TRUE(made.ok());
-    return *std::move(made);
+  static Poller make_poller() {
+    auto poller = Poller::create();
+    EXPECT_TRUE(poller.ok());
+    return *std::move(poller);
   }
 
   NodeLayout layout_;
   OriginalProcessState state_{};
-  Poller poller_ = poller();
+  Poller poller_ = make_poller();
 
  public:
   StallReports reports{seconds(10), StackCapture(poller_, 0, state_),
@@ -90,86 +90,88 @@ class StallReportsTest : public ::testing::Test {
 };
 
 TEST_F(StallReportsTest, FindsStallsOnAllNodes) {
-  Launcher zero(0);
-  Launcher one(1);
-  Launcher two(2);
-  zero.wait_in_call(0);
-  zero.wait_in_call(1);
-  two.wait_in_call(0);
+  Launcher node_0(0);
+  Launcher node_1(1);
+  Launcher node_2(2);
+  node_0.wait_in_call(0);
+  node_0.wait_in_call(1);
+  node_2.wait_in_call(0);
   const TimePoint now = kStart + seconds(12);
-  ASSERT_EQ(zero.reports.next_check(), kStart + Duration(seconds(10)) / 4);
-  zero.reports.check(now);
-  const auto questions = zero.take_messages();
+  ASSERT_EQ(node_0.reports.next_check(), kStart + Duration(seconds(10)) / 4);
+  node_0.reports.check(now);
+  const auto questions = node_0.take_messages();
   ASSERT_EQ(questions.size(), 1);
-  one.answer(questions, zero, now);
-  EXPECT_THAT(zero.lines, IsEmpty());  // node 2 has not answered yet
-  two.answer(questions, zero, now);
-  EXPECT_THAT(zero.lines,
+  node_1.answer(questions, node_0, now);
+  EXPECT_THAT(node_0.lines, IsEmpty());  // node 2 has not answered yet
+  node_2.answer(questions, node_0, now);
+  EXPECT_THAT(node_0.lines,
               ElementsAre("stalled: barrier `x` waits for rank 2",
                           "  ranks 0, 1, 3 have been waiting in it for 12.0 s",
                           "  rank 2 (host1, pid 100) has not called it; it has made no call since "
                           "init(), 12.0 s ago"));
   // Rank 2 runs on node 1, so node 1 must capture its stack.
-  const auto wanted = zero.take_messages();
-  ASSERT_EQ(wanted.size(), 1);
-  two.answer(wanted, zero, now);
-  EXPECT_EQ(zero.lines.size(), 3);
-  one.answer(wanted, zero, now);
-  EXPECT_THAT(zero.lines.back(), HasSubstr("install py-spy"));
-  EXPECT_THAT(zero.lines.back(), HasSubstr("rank 2 does"));
-  EXPECT_THAT(one.lines, IsEmpty());
+  const auto stack_questions = node_0.take_messages();
+  ASSERT_EQ(stack_questions.size(), 1);
+  node_2.answer(stack_questions, node_0, now);
+  EXPECT_EQ(node_0.lines.size(), 3);
+  node_1.answer(stack_questions, node_0, now);
+  EXPECT_THAT(node_0.lines.back(), HasSubstr("install py-spy"));
+  EXPECT_THAT(node_0.lines.back(), HasSubstr("rank 2 does"));
+  EXPECT_THAT(node_1.lines, IsEmpty());
   // `farandole status` finds the workers of the other nodes here.
-  EXPECT_EQ(read_worker_report(zero.worker_reports->memory(), 0), std::nullopt);
-  EXPECT_EQ(read_worker_report(zero.worker_reports->memory(), 2)->host, "host1");
-  EXPECT_EQ(read_worker_report(zero.worker_reports->memory(), 3)->report.calls.front().submitted,
+  EXPECT_EQ(read_worker_report(node_0.worker_reports->memory(), 0), std::nullopt);
+  EXPECT_EQ(read_worker_report(node_0.worker_reports->memory(), 2)->host, "host1");
+  EXPECT_EQ(read_worker_report(node_0.worker_reports->memory(), 3)->report.calls.front().submitted,
             kStart);
 }
 
 TEST_F(StallReportsTest, AsksAgainWhenAllHaveAnswered) {
-  Launcher zero(0);
-  Launcher one(1);
-  Launcher two(2);
+  Launcher node_0(0);
+  Launcher node_1(1);
+  Launcher node_2(2);
   for (int round = 1; round < 4; ++round) {
     const TimePoint now = kStart + seconds(3 * round);
-    zero.reports.check(now);
-    const auto questions = zero.take_messages();
+    node_0.reports.check(now);
+    const auto questions = node_0.take_messages();
     ASSERT_EQ(questions.size(), 1);
-    two.answer(questions, zero, now);
-    zero.reports.check(now + seconds(1));
-    EXPECT_THAT(zero.take_messages(), IsEmpty());
-    one.answer(questions, zero, now + seconds(2));
+    node_2.answer(questions, node_0, now);
+    node_0.reports.check(now + seconds(1));
+    EXPECT_THAT(node_0.take_messages(), IsEmpty());
+    node_1.answer(questions, node_0, now + seconds(2));
   }
-  EXPECT_THAT(zero.lines, IsEmpty());
+  EXPECT_THAT(node_0.lines, IsEmpty());
 }
 
 TEST_F(StallReportsTest, WarnsOnceAboutANodeThatDoesNotAnswer) {
-  Launcher zero(0);
-  Launcher one(1);
-  zero.reports.check(kStart);
-  one.answer(zero.take_messages(), zero, kStart);
-  zero.reports.check(kStart + seconds(9));
-  EXPECT_THAT(zero.lines, IsEmpty());
-  for (const int passed : {10, 20, 30}) zero.reports.check(kStart + seconds(passed));
-  EXPECT_THAT(zero.lines,
+  Launcher node_0(0);
+  Launcher node_1(1);
+  node_0.reports.check(kStart);
+  node_1.answer(node_0.take_messages(), node_0, kStart);
+  node_0.reports.check(kStart + seconds(9));
+  EXPECT_THAT(node_0.lines, IsEmpty());
+  for (const int seconds_passed : {10, 20, 30})
+    node_0.reports.check(kStart + seconds(seconds_passed));
+  EXPECT_THAT(node_0.lines,
               ElementsAre(HasSubstr("the launcher of node 2 has not answered for 10 s")));
 }
 
 TEST_F(StallReportsTest, InvalidReportsFromAnotherNodeAreIgnored) {
-  Launcher zero(0);
-  zero.reports.handle(WorkerReport{0, "early"}, kStart);
-  zero.reports.check(kStart);
-  zero.reports.handle(WorkerReport{1'000'000, "far"}, kStart);
-  zero.reports.handle(WorkerReport{2, "no report"}, kStart);
-  const Bytes own = encode_worker(zero.workers.front(), kStart);  // node 0 knows its own workers
-  const std::string text(reinterpret_cast<const char*>(own.data()), own.size());
-  for (int i = 0; i < 4; ++i) zero.reports.handle(WorkerReport{0, text}, kStart);
-  zero.reports.handle(StackReport{{"a line\x1b[2J"}}, kStart);
-  EXPECT_THAT(zero.lines, ElementsAre("a line\\x1b[2J"));
+  Launcher node_0(0);
+  node_0.reports.handle(WorkerReport{0, "early"}, kStart);
+  node_0.reports.check(kStart);
+  node_0.reports.handle(WorkerReport{1'000'000, "far"}, kStart);
+  node_0.reports.handle(WorkerReport{2, "no report"}, kStart);
+  const Bytes own_report =
+      encode_worker(node_0.workers.front(), kStart);  // node 0 knows its own workers
+  const std::string text(reinterpret_cast<const char*>(own_report.data()), own_report.size());
+  for (int i = 0; i < 4; ++i) node_0.reports.handle(WorkerReport{0, text}, kStart);
+  node_0.reports.handle(StackReport{{"a line\x1b[2J"}}, kStart);
+  EXPECT_THAT(node_0.lines, ElementsAre("a line\\x1b[2J"));
 }
 
 TEST_F(StallReportsTest, OnlyNodeZeroWarns) {
-  Launcher one(1);
-  EXPECT_EQ(one.reports.next_check(), std::nullopt);
+  Launcher node_1(1);
+  EXPECT_EQ(node_1.reports.next_check(), std::nullopt);
 }
 
 }  // namespace

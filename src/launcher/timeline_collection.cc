@@ -17,20 +17,22 @@
 namespace farandole {
 namespace {
 
-// If no piece arrives for this time, the job ends without the other events.
+// If no piece of a timeline arrives for this time, the job ends without the missing events.
 constexpr auto kProgressTimeout = std::chrono::seconds(30);
 // After this time, the user learns why the job has not ended yet.
 constexpr auto kNoticeDelay = std::chrono::seconds(5);
 constexpr std::size_t kPieceBytes = 60'000;  // fits into a frame
-// The largest numbers of requested pieces that have not arrived: from one node, and from all nodes.
+// At most so many pieces are requested and have not arrived yet: from one node, and from all nodes
+// together.
 constexpr std::uint32_t kNodePiecesMax = 8;
 constexpr std::uint32_t kJobPiecesMax = 64;
 // A sender skips the lines of other ranks. After this number of reads, it sends a piece even if the
 // piece is not full.
 constexpr int kReadsPerPieceMax = 64;
 
-// The events of all ranks together stay below the limit, except for calls that had already begun. A
-// file is much longer only if the job has started its timeline several times.
+// Returns how long the file may become. The events of all ranks together stay below `bytes_max`,
+// apart from events of calls that had begun before. Only a job that has started its timeline
+// several times has a much longer file.
 std::size_t bytes_with_slack(std::size_t bytes_max) {
   return bytes_max + bytes_max / 4 + (std::size_t{1} << 20);
 }
@@ -58,18 +60,19 @@ TimelineCollection::TimelineCollection(const NodeLayout& layout, NodeLink& link,
                                        ShowLine show)
     : layout_(layout), link_(link), target_(std::move(target)), show_(std::move(show)) {}
 
-void TimelineCollection::begin(const TraceHead& job, TimePoint now) {
+void TimelineCollection::begin(const TraceHead& head, TimePoint now) {
   begin_time_ = last_progress_ = now;
   if (layout_.node == 0) {
     std::string first_event;
     if (target_.path.empty()) {
       // There is nothing to collect.
-    } else if (job.job.empty()) {
-      // A launcher without workers may have replaced a lost launcher.
+    } else if (head.job.empty()) {
+      // A launcher without workers may have replaced a lost launcher, in whose time groups were
+      // formed.
       if (layout_.local_size() == 0)
         warn_not_collected("no group was formed since this launcher has started");
-    } else if (const Status opened = open_own_file(job, first_event); opened.ok()) {
-      request_timelines(job.job, first_event);
+    } else if (const Status opened = open_own_file(head, first_event); opened.ok()) {
+      request_timelines(head.job, first_event);
     } else {
       warn_not_collected(
           opened.message() +
@@ -85,12 +88,12 @@ void TimelineCollection::warn_not_collected(const std::string& why) const {
   show_("the timelines of the other nodes stay in their own files: " + why);
 }
 
-Status TimelineCollection::open_own_file(const TraceHead& job, std::string& first_event) {
+Status TimelineCollection::open_own_file(const TraceHead& head, std::string& first_event) {
   // Without workers, node 0 has a file only if it shares one with another node.
   FARANDOLE_TRY_ASSIGN(file_, layout_.local_size() == 0
-                                  ? TraceFile::open(target_.path, job)
-                                  : TraceFile::open_existing(target_.path, job.job));
-  FARANDOLE_TRY_ASSIGN(const TraceReader reader, TraceReader::open(target_.path, job.job, {}));
+                                  ? TraceFile::open(target_.path, head)
+                                  : TraceFile::open_existing(target_.path, head.job));
+  FARANDOLE_TRY_ASSIGN(const TraceReader reader, TraceReader::open(target_.path, head.job, {}));
   first_event = reader.first_event();
   return {};
 }
@@ -102,9 +105,11 @@ void TimelineCollection::request_timelines(const std::string& job, const std::st
     senders_.emplace(static_cast<std::uint32_t>(node), Sender{.ranks = {first_rank, ranks}});
     first_rank += ranks;
   }
-  const auto share = kJobPiecesMax / static_cast<std::uint32_t>(std::max(1, layout_.nodes() - 1));
-  link_.tell(TimelineWanted{
-      .pieces = std::clamp(share, 1U, kNodePiecesMax), .job = job, .first_event = first_event});
+  const auto pieces_per_node =
+      kJobPiecesMax / static_cast<std::uint32_t>(std::max(1, layout_.nodes() - 1));
+  link_.tell(TimelineWanted{.pieces = std::clamp(pieces_per_node, 1U, kNodePiecesMax),
+                            .job = job,
+                            .first_event = first_event});
 }
 
 void TimelineCollection::handle(const NodeMessage& message, TimePoint now) {
@@ -197,7 +202,8 @@ void TimelineCollection::answer(const TimelineWanted& wanted) {
     if (const Status sent = send_piece(); !sent.ok()) return send_end(sent.message());
 }
 
-// Opens no file if there are no events to send.
+// Leaves reader_ empty if there are no events to send: this node has no timeline, or node 0 has the
+// same file.
 Status TimelineCollection::open_reader(const TimelineWanted& wanted) {
   if (target_.path.empty()) return {};
   const TraceReader::Ranks own_ranks{layout_.first_rank(), layout_.local_size()};

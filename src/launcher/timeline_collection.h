@@ -22,8 +22,8 @@
 
 namespace farandole {
 
-// Returns the head of the files in which the ranks of the job write their timelines. Its name is
-// empty if no rank has called init().
+// Returns the head of the files in which the ranks of the job write their timelines. The name of
+// the job in it is empty if no rank has called init().
 TraceHead trace_head_of_job(const StoreServer& store, TimePoint now);
 
 // Only one thread may use it. No function waits for another process.
@@ -39,17 +39,17 @@ class TimelineCollection {
 
   // `link` is borrowed.
   TimelineCollection(const NodeLayout& layout, NodeLink& link, Target target, ShowLine show);
-  // The job has got a new node.
+  // Call it when a node has left or joined the job.
   void nodes_changed(const NodeLayout& layout) { layout_ = layout; }
 
-  // Call it when all nodes have ended. `job` is the head of the job's files, which only node 0 must
-  // know.
-  void begin(const TraceHead& job, TimePoint now);
+  // Call it when all nodes have ended. `head` is the head of the job's files, which only node 0
+  // must know.
+  void begin(const TraceHead& head, TimePoint now);
   // Instead of begin(): warns the user of node 0 that no timelines are collected.
   void warn_not_collected(const std::string& why) const;
   // Handles a question of node 0, or an answer to a question of ours.
   void handle(const NodeMessage& message, TimePoint now);
-  // Call it after every wait.
+  // Call it each time after waiting for events.
   void handle_deadline(TimePoint now);
   // Node 0: ends the collection, and warns the user about the nodes that have not sent all events.
   void give_up(const std::string& why);
@@ -65,7 +65,7 @@ class TimelineCollection {
     std::string incomplete_line{};  // the beginning of a line that has not arrived completely yet
   };
 
-  Status open_own_file(const TraceHead& job, std::string& first_event);
+  Status open_own_file(const TraceHead& head, std::string& first_event);
   void request_timelines(const std::string& job, const std::string& first_event);
   void store_piece(const TimelinePiece& piece);
   // Returns the reason if the text cannot be added, and an empty string otherwise.

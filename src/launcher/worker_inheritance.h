@@ -21,7 +21,7 @@ struct WorkerInheritance {
   Descriptor launcher;  // invalid: the job is not elastic
   Descriptor secret;    // invalid: the job is on this host only
   JobOutput::WorkerEnds output;
-  std::shared_ptr<Segment> record;  // also owned by the WorkerTable: the worker's flight record
+  std::shared_ptr<Segment> record;  // the worker's flight record; the WorkerTable owns it, too
 
   // The objects that make the descriptors.
   struct Sources {

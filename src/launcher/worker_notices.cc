@@ -7,11 +7,12 @@
 
 namespace farandole {
 
-Result<Descriptor> WorkerNotices::add_worker(int local_rank, const std::vector<int>& output) {
+Result<Descriptor> WorkerNotices::add_worker(int local_rank,
+                                             const std::vector<int>& output_descriptors) {
   FARANDOLE_TRY_ASSIGN(auto ends, UnixSocket::make_pair());
-  if (!output.empty()) {
+  if (!output_descriptors.empty()) {
     const LauncherNotice notice{.kind = LauncherNotice::Kind::kOutlive};
-    FARANDOLE_TRY(ends.first.try_send(notice.encode(), output));
+    FARANDOLE_TRY(ends.first.try_send(notice.encode(), output_descriptors));
   }
   sockets_.insert_or_assign(local_rank, std::move(ends.first));
   return ends.second.take_descriptor();
@@ -30,7 +31,7 @@ void WorkerNotices::send_loss(const MemberLost& lost) const {
 }
 
 void WorkerNotices::send(const LauncherNotice& notice) const {
-  // Ignore errors: so small a message can only fail if the worker has ended.
+  // Ignore errors: sending such a small message fails only if the worker has ended.
   for (const auto& [local_rank, socket] : sockets_) (void)socket.try_send(notice.encode(), {});
 }
 

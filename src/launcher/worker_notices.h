@@ -1,5 +1,5 @@
 // WorkerNotices: messages that a launcher of an elastic job sends to its workers without a request.
-// Each worker has a socket for it (rendezvous/launcher_notice.h).
+// Each worker has a socket for these messages (rendezvous/launcher_notice.h).
 #pragma once
 
 #include <map>
@@ -18,14 +18,15 @@ namespace farandole {
 // Only one thread may use it. No function blocks.
 class WorkerNotices {
  public:
-  // If `output` is not empty, the worker may outlive this launcher, until its next commit. Then it
-  // gets the descriptors in `output`, from which we read its standard output and error. They are
-  // borrowed. Returns the socket that the worker inherits. A socket of an earlier worker with this
-  // number is closed. Errors: kStop.
-  Result<Descriptor> add_worker(int local_rank, const std::vector<int>& output);
+  // `output_descriptors` are borrowed: we read the worker's standard output and error from them. If
+  // they are given, the worker gets copies of them, and may outlive this launcher until its next
+  // commit. Returns the socket that the worker inherits. The socket of an earlier worker with this
+  // local rank is closed. Errors: kStop.
+  Result<Descriptor> add_worker(int local_rank, const std::vector<int>& output_descriptors);
   // Asks all workers to end with their next commit. `why` is for the user.
   void send_end(const std::string& why, Duration limit) const;
-  // Asks the workers of this epoch to leave their group, because this member of the group is lost.
+  // Asks the workers of the epoch `lost.epoch` to leave their group, because the member with the
+  // rank `lost.rank` is lost.
   void send_loss(const MemberLost& lost) const;
 
  private:

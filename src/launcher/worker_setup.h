@@ -23,12 +23,12 @@ class WorkerSetup {
   // `options` must outlive this object.
   explicit WorkerSetup(const JobOptions& options) : options_(options) {}
 
-  // Reserves the ports of the frameworks and, if this node has it, MASTER_PORT. Returns a notice
-  // for the user if there is no port for MASTER_PORT: most programs do not use this port, so the
-  // job starts without it. Errors: kStop, if the frameworks need ports and there are none.
+  // Reserves the ports of the frameworks and, if `reserves_master_port`, also MASTER_PORT. Returns
+  // a notice for the user if there is no port for MASTER_PORT: most programs do not use this port,
+  // so the job starts without it. Errors: kStop, if the frameworks need ports and there are none.
   Result<std::optional<std::string>> reserve_ports(bool reserves_master_port);
   // MASTER_PORT of this job; 0 if none is reserved here.
-  int master_port() const { return port_ ? port_->number() : 0; }
+  int master_port() const { return master_port_ ? master_port_->number() : 0; }
   const FrameworkPorts& framework_ports() const { return framework_ports_; }
 
   // Chooses the cores of the workers and the variables that the user has not set. Returns a notice
@@ -37,7 +37,7 @@ class WorkerSetup {
 
   struct Worker {
     int local_rank = 0;
-    int elastic_number = -1;  // in an elastic job; −1: the job is not elastic
+    int elastic_number = -1;  // the worker's number in an elastic job; −1: the job is not elastic
     WorkerDescriptors descriptors;
     int standard_output = -1;
     int standard_error = -1;
@@ -60,11 +60,11 @@ class WorkerSetup {
   FrameworkAddresses framework_addresses(const NodeLayout& layout, const JobNodes* nodes) const;
 
   const JobOptions& options_;
-  std::optional<ReservedPort> port_;  // MASTER_PORT, until the job ends
+  std::optional<ReservedPort> master_port_;  // MASTER_PORT, until the job ends
   FrameworkPorts framework_ports_;
-  std::vector<EnvironmentVariable> inherited_;
-  std::vector<EnvironmentVariable> defaults_;  // the user's values override them
-  CoreDivision division_;                      // the cores and the threads of the workers
+  std::vector<EnvironmentVariable> inherited_variables_;
+  std::vector<EnvironmentVariable> default_variables_;  // the user's values override them
+  CoreDivision division_;                               // the cores and the threads of the workers
 };
 
 }  // namespace farandole

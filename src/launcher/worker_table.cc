@@ -21,12 +21,12 @@ std::vector<pid_t> WorkerTable::pids() const {
   return pids;
 }
 
-FlightReport WorkerTable::report(int local_rank) const {
+FlightReport WorkerTable::flight_report(int local_rank) const {
   const Worker& worker = at(local_rank);
   return worker.record ? read_flight_record(worker.record->data()) : FlightReport();
 }
 
-void WorkerTable::signal(int local_rank, int number) const {
+void WorkerTable::send_signal(int local_rank, int number) const {
   if (pid(local_rank) > 0) ::kill(-pid(local_rank), number);
 }
 
@@ -38,11 +38,11 @@ std::vector<WatchedWorker> WorkerTable::watched_workers(const std::string& host,
     const bool has_started = at(local_rank).record != nullptr;
     watched.push_back({.host = host,
                        .pid = pid(local_rank),
-                       .report = report(local_rank),
+                       .report = flight_report(local_rank),
                        .end = end           ? describe(*end)
                               : has_started ? ""
                                             : "has not started",
-                       .stopped_by = supervision.stopped_by(local_rank),
+                       .stop_signal = supervision.stop_signal(local_rank),
                        .cores = end ? "" : bound_hardware_threads(pid(local_rank), ::getpid())});
   }
   return watched;

@@ -22,16 +22,16 @@ class WorkerTable {
  public:
   explicit WorkerTable(int workers) : workers_(static_cast<std::size_t>(workers)) {}
 
-  // A worker has started, perhaps in place of one that has ended.
+  // Call it when a worker has started, perhaps in place of one that has ended.
   void set(int local_rank, StartedProcess process, std::shared_ptr<Segment> record);
 
   int count() const { return static_cast<int>(workers_.size()); }
   pid_t pid(int local_rank) const { return at(local_rank).process.pid; }
   int pidfd(int local_rank) const { return at(local_rank).process.pidfd.get(); }
-  std::vector<pid_t> pids() const;  // 0: it has not started
-  FlightReport report(int local_rank) const;
+  std::vector<pid_t> pids() const;  // 0: the worker has not started
+  FlightReport flight_report(int local_rank) const;
   // Sends the signal to the process group of a worker that has started.
-  void signal(int local_rank, int number) const;
+  void send_signal(int local_rank, int number) const;
   // What the workers do now, on this host.
   std::vector<WatchedWorker> watched_workers(const std::string& host,
                                              const Supervision& supervision) const;
@@ -39,7 +39,7 @@ class WorkerTable {
  private:
   struct Worker {
     StartedProcess process{};
-    std::shared_ptr<Segment> record{};  // null: it has not started
+    std::shared_ptr<Segment> record{};  // null: the worker has not started
   };
   const Worker& at(int local_rank) const {
     return workers_.at(static_cast<std::size_t>(local_rank));

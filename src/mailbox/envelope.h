@@ -1,8 +1,8 @@
 // Envelopes: the offers, answers and parts of messages that two ranks send each other, as bytes.
 //
 // The sender offers a message. When a receive matches, the receiver accepts or refuses the message.
-// If a message is sent early, its data is inside the offer. Other data follows after the
-// acceptance.
+// A small message may be sent early, before a receive matches; then its data is inside the offer.
+// The data of other messages follows after the acceptance.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@
 
 namespace farandole {
 
-// A message that is sent early is inside its offer if it has at most this size.
+// Only messages of at most this size are sent early.
 inline constexpr std::size_t kInlineBytesMax = 8 * 1024;
 
 // `id` is the number of the offer: 1 for the first offer from this sender to this receiver.
@@ -46,7 +46,7 @@ struct Refusal {
   std::string text;
 };
 
-// The next part of an accepted message. In the ring, the part follows after the header.
+// The header of the next part of an accepted message. In the ring, the part follows the header.
 struct DataHeader {
   std::uint64_t id = 0;
 };

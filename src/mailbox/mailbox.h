@@ -3,7 +3,8 @@
 // allocates a page of this memory at its first use. Messages to and from a rank on another host go
 // through the channel to that rank, which is created at its first use. Messages need no agreement:
 // the receiver matches them by group, channel and tag, in the order in which they arrived. A
-// mailbox never blocks. Only the holder of the progress lock may call it.
+// mailbox never blocks. Functions with a parameter `finished` append the records that they finish
+// to it. Only the holder of the progress lock may call it.
 #pragma once
 
 #include <cstddef>
@@ -40,27 +41,26 @@ class Mailbox {
   Mailbox(const Mailbox&) = delete;
   Mailbox& operator=(const Mailbox&) = delete;
 
-  // Functions with a parameter `finished` append the records that they finish to this list. Adds a
-  // checked send or receive. The record must keep its address until it is finished. `ranks` are the
-  // ranks of its group.
+  // Adds a checked send or receive. The record must keep its address until it is finished. `ranks`
+  // are the ranks of its group.
   void submit(Record& record, const std::vector<int>& ranks, std::vector<Record*>& finished);
   // Runs one round. Returns true if it made progress.
   bool advance(std::vector<Record*>& finished);
   // Whether envelopes or data wait for room in a ring.
-  bool has_unsent() const { return unsent_ > 0; }
+  bool has_unsent() const { return unsent_count_ > 0; }
   // Whether data or answers are still on their way to or from another rank in the job.
   bool is_moving_data() const;
 
-  // Ends the calls that need this rank, which is gone. Their error is kRebuildGroup, with the text
-  // of `status` as the reason. A message that has arrived completely can still be received. Before
-  // end_peer(), call advance() until it makes no progress, because the peer may have sent something
-  // just before its end.
+  // Ends the calls that need the rank `rank`, which is gone. Their error is kRebuildGroup, with the
+  // text of `status` as the reason. A message that has arrived completely can still be received.
+  // Before end_peer(), call advance() until it makes no progress, because the peer may have sent
+  // something just before its end.
   void end_peer(int rank, const Status& status, std::vector<Record*>& finished);
   bool is_gone(int rank) const {
     return peers_[static_cast<std::size_t>(rank)].end_status.has_value();
   }
-  // Forgets the receives and the offers of a removed group. The sends of these offers are done,
-  // because they were sent early.
+  // Forgets the receives and the offers of a removed group. The senders do not wait for answers,
+  // because these messages were sent early.
   void forget_group(GroupId group);
   // The same as end_peer(), for all peers. Later calls fail, too.
   void end(const Status& status, std::vector<Record*>& finished);
@@ -76,42 +76,42 @@ class Mailbox {
   struct PendingSend {  // a message that was offered, and is not sent completely
     Record* record;
     std::size_t bytes;
-    std::size_t sent;
-    bool accepted = false;
+    std::size_t sent_bytes;
+    bool is_accepted = false;
   };
   struct PendingReceive {  // a message that was accepted and has not arrived completely
     Record* record;
-    std::size_t received;
+    std::size_t received_bytes;
   };
-  struct UnmatchedOffer {  // an offer without a receive
+  struct UnmatchedOffer {  // an offer for which no receive was submitted yet
     Offer offer;
-    std::uint64_t arrival;  // counts the offers of all peers
+    std::uint64_t arrival;  // the number of this offer among the offers of all peers
   };
   struct Peer {
     explicit Peer(int peer_rank) : rank(peer_rank) {}
     bool try_send(std::span<const std::byte> envelope, std::span<const std::byte> payload = {});
     std::optional<Bytes> try_receive();
-    // Call it when the peer has answered this offer. Returns the entry in `sending`; end() if the
-    // send was early. Errors: kStop if this offer needs no answer.
-    Result<std::map<std::uint64_t, PendingSend>::iterator> take_answered_send(std::uint64_t id);
+    // Call it when the peer has answered this offer. Returns the entry in `pending_sends`; end() if
+    // the send was early. Errors: kStop if this offer needs no answer.
+    Result<std::map<std::uint64_t, PendingSend>::iterator> find_answered_send(std::uint64_t id);
 
     int rank;
-    std::optional<MessageRing> out;  // to and from a rank on this host
-    std::optional<MessageRing> in;
+    std::optional<MessageRing> ring_out;  // to and from a rank on this host
+    std::optional<MessageRing> ring_in;
     PeerChannel* channel = nullptr;  // to a rank on another host; null before its first use
-    std::deque<UnsentEnvelope> unsent;
-    std::uint64_t last_offer_id = 0;               // of this rank's offers
-    std::uint64_t last_received_id = 0;            // of the peer's offers
-    std::map<std::uint64_t, PendingSend> sending;  // by id
+    std::deque<UnsentEnvelope> unsent_envelopes;
+    std::uint64_t last_offer_id = 0;                     // of this rank's offers
+    std::uint64_t last_received_id = 0;                  // of the peer's offers
+    std::map<std::uint64_t, PendingSend> pending_sends;  // by id
     // the ids of accepted messages; their data is being sent
-    std::deque<std::uint64_t> accepted;
+    std::deque<std::uint64_t> accepted_ids;
     std::size_t early_sends = 0;  // sends that were done before the receiver has taken the message
     std::deque<UnmatchedOffer> unmatched_offers;
-    std::map<std::uint64_t, PendingReceive> receiving;  // by id
+    std::map<std::uint64_t, PendingReceive> pending_receives;  // by id
     std::optional<Status> end_status;
   };
-  // A receive without a message. It keeps the fields that decide whether a message matches, because
-  // an invalid receive is finished before its message arrives.
+  // A receive whose message was not offered yet. It keeps the fields that decide whether a message
+  // matches, because an invalid receive is finished before its message arrives.
   struct PostedReceive {
     Record* record;  // null for an invalid receive
     GroupId group;
@@ -136,22 +136,22 @@ class Mailbox {
   // Matches a receive with the oldest offer that fits. Returns false if no offer fits.
   bool match_offer(const PostedReceive& posted, std::vector<Record*>& finished);
   // Answers an offer that matches a receive.
-  void answer_offer(Peer& from, const Offer& offer, const PostedReceive& posted,
+  void answer_offer(Peer& from_peer, const Offer& offer, const PostedReceive& posted,
                     std::vector<Record*>& finished);
-  void queue_envelope(Peer& to, const Envelope& envelope, Record* completed_send = nullptr);
+  void queue_envelope(Peer& to_peer, const Envelope& envelope, Record* completed_send = nullptr);
 
   bool receive_envelopes(std::vector<Record*>& finished);
   // Returns how many envelopes it has read, at most kEnvelopesPerRound.
-  int receive_from(Peer& from, std::vector<Record*>& finished);
-  Status handle_envelope(Peer& from, std::span<const std::byte> bytes,
+  int receive_from(Peer& from_peer, std::vector<Record*>& finished);
+  Status handle_envelope(Peer& from_peer, std::span<const std::byte> bytes,
                          std::vector<Record*>& finished);
-  Status handle_offer(Peer& from, Offer offer, std::vector<Record*>& finished);
-  Status handle_acceptance(Peer& from, std::uint64_t id, std::vector<Record*>& finished);
-  Status handle_refusal(Peer& from, const Refusal& refusal, std::vector<Record*>& finished);
-  Status handle_data(Peer& from, std::uint64_t id, std::span<const std::byte> data,
+  Status handle_offer(Peer& from_peer, Offer offer, std::vector<Record*>& finished);
+  Status handle_acceptance(Peer& from_peer, std::uint64_t id, std::vector<Record*>& finished);
+  Status handle_refusal(Peer& from_peer, const Refusal& refusal, std::vector<Record*>& finished);
+  Status handle_data(Peer& from_peer, std::uint64_t id, std::span<const std::byte> data,
                      std::vector<Record*>& finished);
-  bool send_envelopes(Peer& to, std::vector<Record*>& finished);
-  bool send_data(Peer& to, std::vector<Record*>& finished);
+  bool send_envelopes(Peer& to_peer, std::vector<Record*>& finished);
+  bool send_data(Peer& to_peer, std::vector<Record*>& finished);
   void finish_receive(Record& record, int source, std::vector<Record*>& finished);
   void record_running(const Record& record) {
     recorder_.record_running(record.handle, clock_.now());
@@ -165,9 +165,9 @@ class Mailbox {
   std::uint32_t count_at_last_read_ = 0;  // the value of that counter at the last read
   std::vector<Peer> peers_;               // by rank; the entry of this rank is not used
   std::deque<PostedReceive> posted_receives_;
-  std::uint64_t arrivals_ = 0;
-  std::size_t unsent_ = 0;  // how many envelopes and how many accepted messages wait to be sent
-  std::optional<Status> ended_;
+  std::uint64_t offers_arrived_ = 0;
+  std::size_t unsent_count_ = 0;  // the envelopes and accepted messages that wait to be sent
+  std::optional<Status> end_status_;
   std::optional<Status> protocol_error_;
 };
 

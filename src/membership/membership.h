@@ -7,9 +7,10 @@
 // most one worker at a time, so the functions name workers by their slots. The group of the job is
 // formed again and again; each of these groups has a number, its *epoch*, which counts from 1.
 //
-// An epoch is formed when all members of the last one that still run have asked for a rank in
-// the next one. A member asks after its engine has stopped, so nothing writes to the memory of the
-// old group any more. A worker that has ended is reaped before worker_ended() is called.
+// The next epoch is formed when all members of the current epoch that still run have asked for a
+// rank. A member asks after its engine has stopped, so nothing writes to the memory of the old
+// group any more. For the same reason, a worker that has ended must be reaped before worker_ended()
+// is called.
 #pragma once
 
 #include <algorithm>
@@ -57,15 +58,15 @@ class Membership {
 
   explicit Membership(const Options& options);
 
-  // More slots, in which workers can be started at once.
+  // Adds slots, in which workers can be started at once.
   void add_slots(int count);
 
   void worker_started(int worker, TimePoint now);
-  // The worker asks for a rank in the next epoch. `left` is the epoch that it has left; 0 if it is
-  // new. `state_epoch` is the epoch in which it received the state of the training; 0 if it has not
-  // received the state yet. Rank 0 sends the state to all members before the first step of an
-  // epoch. So a new worker is a member before it has the state.
-  void rank_wanted(int worker, std::int64_t left, std::int64_t state_epoch);
+  // The worker asks for a rank in the next epoch. `left_epoch` is the epoch that it has left; 0 if
+  // it is new. `state_epoch` is the epoch in which it received the state of the training; 0 if it
+  // has not received the state yet. Rank 0 sends the state to all members before the first step of
+  // an epoch. So a new worker is a member before it has the state.
+  void rank_wanted(int worker, std::int64_t left_epoch, std::int64_t state_epoch);
   // The worker has ended and was reaped.
   void worker_ended(int worker, bool succeeded, TimePoint now);
   void worker_stopped(int worker, TimePoint now);
@@ -84,20 +85,20 @@ class Membership {
     Epoch last_epoch{};                  // the newest group whose members are known
     std::vector<int> running_members{};  // the members of that group that still run
     // Running workers that were members of an older group, and may not have left it yet. Their node
-    // did not learn that the others have continued without it.
+    // did not learn that the other nodes have continued without it.
     std::vector<int> members_of_older_groups{};
     std::int64_t state_epoch = 0;         // see state_epoch()
     std::int64_t newest_epoch = 0;        // the newest epoch, if it is later than last_epoch
     bool lost_launcher_was_first = true;  // the lost launcher was the first one of node 0
   };
-  // Continues such a job. Call worker_started() for all running workers before, and call this
-  // function once, before the first decide(). rank_wanted() may reveal a newer epoch. The next
-  // epoch skips two numbers. The lost launcher may have used the first of them for a group that
-  // only some members know. So if two groups have successive numbers, the same launcher has formed
-  // both.
+  // Continues a job whose launcher was lost. Before this call, call worker_started() for all
+  // running workers. Call this function once, before the first decide(). rank_wanted() may reveal a
+  // newer epoch. The next epoch skips two numbers. The lost launcher may have used the first of
+  // these numbers for a group that only some members know. So if two groups have successive
+  // numbers, the same launcher has formed both.
   void continue_from(const RecoveredJob& recovered_job, TimePoint now);
   // From now on, no worker is started, because one has succeeded.
-  void finish() { finishing_ = true; }
+  void finish() { is_finishing_ = true; }
 
   struct Decisions {
     std::optional<Epoch> new_epoch{};        // the group that is formed now
@@ -124,13 +125,13 @@ class Membership {
   const Epoch& epoch() const { return epoch_; }
   // How many workers of the current epoch still run.
   int count_running_members() const;
-  // Whether any worker runs, also if it is not a member.
-  bool any_worker_runs() const { return std::ranges::any_of(slots_, &Slot::runs); }
+  // Whether any worker runs, member or not.
+  bool any_worker_runs() const { return std::ranges::any_of(slots_, &Slot::is_running); }
   // Whether a worker has succeeded. Then no new workers are started, and the other workers finish.
-  bool is_finishing() const { return finishing_; }
-  // Whether the job needs this worker. The job fails with such a worker, unless other workers
-  // continue without it.
-  bool matters(int worker) const {
+  bool is_finishing() const { return is_finishing_; }
+  // Whether the job needs this worker. If such a worker fails, the job fails, unless the other
+  // workers continue without it.
+  bool is_needed(int worker) const {
     const Slot& worker_slot = slot(worker);
     return !worker_slot.is_superfluous && (epoch_.number == 0 || worker_slot.is_member);
   }
@@ -139,12 +140,12 @@ class Membership {
 
  private:
   struct Slot {
-    bool runs = false;
+    bool is_running = false;
     bool is_closed = false;          // no worker can be started there
     bool is_leaving = false;         // see slot_leaves()
     bool is_member = false;          // of the current epoch
-    bool was_found = false;          // the worker ran when continue_from() was called
-    bool was_in_last_group = false;  // see RecoveredJob; until the next epoch is formed
+    bool ran_at_recovery = false;    // the worker ran when continue_from() was called
+    bool was_in_last_group = false;  // see RecoveredJob; false after the next epoch is formed
     bool is_awaited = false;         // the worker may still be in the last group or in an older one
     bool wants_rank = false;
     std::int64_t state_epoch = 0;  // the value of the worker's last request
@@ -157,7 +158,7 @@ class Membership {
     std::optional<TimePoint> stopped_at{};      // since when the worker is stopped
 
     bool may_start(TimePoint now) const {
-      return !runs && !is_closed && may_start_from && now >= *may_start_from;
+      return !is_running && !is_closed && may_start_from && now >= *may_start_from;
     }
     // A stopped worker could not use its rank.
     bool is_ready() const { return wants_rank && !stopped_at && !is_ending; }
@@ -166,8 +167,8 @@ class Membership {
 
   Slot& slot(int worker) { return slots_.at(static_cast<std::size_t>(worker)); }
   const Slot& slot(int worker) const { return slots_.at(static_cast<std::size_t>(worker)); }
-  bool has_members() const;
-  bool may_form() const;
+  bool has_running_members() const;
+  bool may_form_epoch() const;
   bool state_is_lost() const;
   bool has_newest_state(const Slot& slot) const {
     return slot.is_member && slot.state_epoch > 0 && slot.state_epoch >= state_epoch_;
@@ -175,17 +176,17 @@ class Membership {
   bool may_have_rank_0(int worker) const;
   bool members_of_last_group_have_newest_state() const;
   void mark_members_of_last_group();
-  int workers_needed() const { return finishing_ ? 1 : options_.workers_min; }
+  int workers_needed() const { return is_finishing_ ? 1 : options_.workers_min; }
   std::vector<int> late_workers() const;
   std::optional<TimePoint> late_notice_time() const;
   Duration cooldown_after(int failures) const;
   void start_workers(Decisions& decisions, TimePoint now);
   void end_workers(Decisions& decisions, TimePoint now);
   void form_epoch(Decisions& decisions, TimePoint now);
-  int slots() const { return static_cast<int>(slots_.size()); }
+  int slot_count() const { return static_cast<int>(slots_.size()); }
   int count_staying_workers() const;  // workers that are neither about to leave nor being killed
   std::vector<int> next_members() const;
-  std::vector<int> assign_ranks(std::vector<int> waiting) const;
+  std::vector<int> assign_ranks(std::vector<int> workers_without_rank) const;
   bool change_is_due() const;
   std::string reason_to_end(TimePoint now) const;
 
@@ -194,10 +195,10 @@ class Membership {
   Epoch epoch_;
   std::int64_t state_epoch_ = 0;
   bool any_worker_had_state_ = false;
-  bool finishing_ = false;  // a worker has succeeded, so no new worker joins
+  bool is_finishing_ = false;  // a worker has succeeded, so no new worker joins
   // See continue_from(); empty after the next epoch is formed.
   std::optional<RecoveredJob> recovered_job_{};
-  // A member of the newest epoch has left it without receiving the state.
+  // A member of the newest epoch has left that epoch without receiving the state.
   bool newest_epoch_has_no_steps_ = false;
   bool has_announced_change_ = false;  // in this epoch
   bool worker_failed_early_ = false;   // a worker has failed before the first epoch

@@ -27,8 +27,9 @@ class MembershipTest : public ::testing::Test {
     for (int worker = 0; worker < options.workers; ++worker) ask_for_rank(worker);
   }
   void ask_for_rank(int worker, bool has_state = false) {
-    const std::int64_t left = membership_->is_member(worker) ? membership_->epoch().number : 0;
-    membership_->rank_wanted(worker, left, has_state ? left : 0);
+    const std::int64_t left_epoch =
+        membership_->is_member(worker) ? membership_->epoch().number : 0;
+    membership_->rank_wanted(worker, left_epoch, has_state ? left_epoch : 0);
     decide();
   }
   void end_worker(int worker, bool succeeded = false) {
@@ -77,7 +78,7 @@ TEST_F(MembershipTest, AWorkerOfALeavingHostLeavesAtTheNextChange) {
   ask_for_rank(2, true);
   EXPECT_THAT(formed_workers(), ElementsAre(0, 2));
   EXPECT_THAT(decisions_.superfluous_workers, ElementsAre(1));
-  EXPECT_FALSE(membership_->matters(1));
+  EXPECT_FALSE(membership_->is_needed(1));
   end_worker(1);
   advance_time(seconds(1000));
   EXPECT_THAT(decisions_.slots_to_start, IsEmpty());
@@ -264,7 +265,7 @@ TEST_F(MembershipWithState, AfterASuccessAMemberWithoutTheStateIsNotNeeded) {
   EXPECT_THAT(formed_workers(), IsEmpty());
   EXPECT_EQ(decisions_.end_reason, "");
   EXPECT_THAT(decisions_.superfluous_workers, ElementsAre(1));
-  EXPECT_FALSE(membership_->matters(1));
+  EXPECT_FALSE(membership_->is_needed(1));
 }
 
 TEST_F(MembershipTest, AChangeIsAnnouncedOncePerEpoch) {
@@ -298,11 +299,11 @@ TEST_F(MembershipTest, ANewWorkerThatStillStartsDelaysNoOther) {
 
 TEST_F(MembershipTest, TheCooldownOfASlotDoublesWithEachFailure) {
   form_first_epoch({.workers = 2, .workers_min = 1, .cooldown_max = seconds(3)});
-  for (const int expected : {1, 2, 3, 3}) {
+  for (const int cooldown_seconds : {1, 2, 3, 3}) {
     end_worker(1);
     ask_for_rank(0);
-    EXPECT_EQ(membership_->deadline(), now_ + seconds(expected));
-    advance_time(seconds(expected) - milliseconds(1));
+    EXPECT_EQ(membership_->deadline(), now_ + seconds(cooldown_seconds));
+    advance_time(seconds(cooldown_seconds) - milliseconds(1));
     EXPECT_THAT(decisions_.slots_to_start, IsEmpty());
     advance_time(milliseconds(1));
     EXPECT_THAT(decisions_.slots_to_start, ElementsAre(1));
@@ -315,11 +316,11 @@ TEST_F(MembershipTest, TheCooldownOfASlotDoublesWithEachFailure) {
 
 TEST_F(MembershipTest, TheCooldownBeginsAgainAfterALongRun) {
   form_first_epoch({.workers = 2, .workers_min = 1});
-  for (const int run : {1, 9, 21}) {
-    advance_time(seconds(run));
+  for (const int run_seconds : {1, 9, 21}) {
+    advance_time(seconds(run_seconds));
     end_worker(1);
     ask_for_rank(0);
-    EXPECT_EQ(membership_->deadline(), now_ + seconds(run == 9 ? 2 : 1)) << run;
+    EXPECT_EQ(membership_->deadline(), now_ + seconds(run_seconds == 9 ? 2 : 1)) << run_seconds;
     advance_time(seconds(2));
     start_worker(1);
     ask_for_rank(1);
@@ -328,11 +329,11 @@ TEST_F(MembershipTest, TheCooldownBeginsAgainAfterALongRun) {
 
 TEST_F(MembershipTest, ACooldownOfZeroGrowsWithEachFailure) {
   form_first_epoch({.workers = 2, .workers_min = 1, .cooldown_min = seconds(0)});
-  for (const int expected : {0, 1, 2, 4}) {
+  for (const int cooldown_seconds : {0, 1, 2, 4}) {
     membership_->worker_ended(1, false, now_);
-    EXPECT_EQ(membership_->deadline(), now_ + seconds(expected));
+    EXPECT_EQ(membership_->deadline(), now_ + seconds(cooldown_seconds));
     ask_for_rank(0);
-    advance_time(seconds(expected));
+    advance_time(seconds(cooldown_seconds));
     start_worker(1);
   }
 }
@@ -488,14 +489,14 @@ TEST_F(MembershipTest, ARequestRevealsANewerEpoch) {
 // Three workers run. Workers 0 and 1 were in group 2; worker 2 may have joined in a later group.
 class MembershipAfterLoss : public MembershipTest {
  protected:
-  void continue_from(std::int64_t newest, bool lost_launcher_was_first = true) {
+  void continue_from(std::int64_t newest_epoch, bool lost_launcher_was_first = true) {
     membership_.emplace(Membership::Options{.workers = 3, .workers_min = 1});
     for (const int worker : {0, 1, 2}) membership_->worker_started(worker, now_);
     if (is_leaving_) membership_->slot_leaves(0);
     membership_->continue_from({.last_epoch = {2, {0, 1}},
                                 .running_members = {0, 1},
                                 .state_epoch = 1,
-                                .newest_epoch = newest,
+                                .newest_epoch = newest_epoch,
                                 .lost_launcher_was_first = lost_launcher_was_first},
                                now_);
   }

@@ -33,7 +33,7 @@ class RandomJob {
 
   void run(int events) {
     for (int i = 0; i < events && !is_over_; ++i) {
-      const int worker = random_between(0, slots() - 1);
+      const int worker = random_between(0, slot_count() - 1);
       now_ += milliseconds(random_between(0, 800));
       switch (random_between(0, 12)) {
         case 0:
@@ -50,7 +50,7 @@ class RandomJob {
           open_slot(worker);
           break;
         case 5:
-          if (slots() < 8) add_slot();
+          if (slot_count() < 8) add_slot();
           break;
         default:
           ask_for_rank(worker);
@@ -63,24 +63,24 @@ class RandomJob {
   void recover() {
     for (int i = 0; i < 200 && !is_over_; ++i) {
       now_ += seconds(1);
-      for (int worker = 0; worker < slots(); ++worker) open_slot(worker);
-      for (int worker = 0; worker < slots(); ++worker)
-        if (!is_complete()) ask_for_rank(worker);
+      for (int worker = 0; worker < slot_count(); ++worker) open_slot(worker);
+      for (int worker = 0; worker < slot_count(); ++worker)
+        if (!has_all_workers()) ask_for_rank(worker);
       decide();
     }
   }
 
   bool is_over() const { return is_over_; }
-  bool is_complete() const {
+  bool has_all_workers() const {
     const int size = static_cast<int>(last_epoch_.workers.size());
-    return size == std::min(slots(), options_.workers_max) &&
-           std::ranges::count_if(workers_, &Worker::runs) == size;
+    return size == std::min(slot_count(), options_.workers_max) &&
+           std::ranges::count_if(workers_, &Worker::is_running) == size;
   }
 
  private:
   struct Worker {
-    bool runs = false;
-    bool waits = false;
+    bool is_running = false;
+    bool is_waiting = false;
     bool is_member = false;
     bool is_stopped = false;
     bool has_state = false;
@@ -93,41 +93,42 @@ class RandomJob {
   }
   std::ptrdiff_t count_staying_workers() const {
     return std::ranges::count_if(workers_, [](const Worker& current_worker) {
-      return current_worker.runs && !current_worker.is_leaving;
+      return current_worker.is_running && !current_worker.is_leaving;
     });
   }
-  int slots() const { return static_cast<int>(workers_.size()); }
+  int slot_count() const { return static_cast<int>(workers_.size()); }
   Worker& worker(int number) { return workers_[static_cast<std::size_t>(number)]; }
 
   bool any_worker_has_state() const { return std::ranges::any_of(workers_, &Worker::has_state); }
   void start_worker(int number) {
-    ASSERT_FALSE(worker(number).runs);
+    ASSERT_FALSE(worker(number).is_running);
     ASSERT_FALSE(worker(number).is_closed);
-    worker(number) = {.runs = true};
+    worker(number) = {.is_running = true};
     membership_->worker_started(number, now_);
   }
   void ask_for_rank(int number) {
     Worker& current_worker = worker(number);
-    if (!current_worker.runs || current_worker.waits || current_worker.is_stopped) return;
-    current_worker.waits = true;
+    if (!current_worker.is_running || current_worker.is_waiting || current_worker.is_stopped)
+      return;
+    current_worker.is_waiting = true;
     // Some members have received the state since the last epoch was formed.
     if (current_worker.is_member && any_worker_has_state() && random_between(0, 3) > 0)
       current_worker.has_state = true;
     if (current_worker.is_member && last_epoch_.number == 1 && random_between(0, 1) > 0)
       current_worker.has_state = true;
     any_worker_had_state_ = any_worker_had_state_ || current_worker.has_state;
-    const std::int64_t left = current_worker.is_member ? last_epoch_.number : 0;
-    membership_->rank_wanted(number, left, current_worker.has_state ? left : 0);
+    const std::int64_t left_epoch = current_worker.is_member ? last_epoch_.number : 0;
+    membership_->rank_wanted(number, left_epoch, current_worker.has_state ? left_epoch : 0);
     decide();
   }
   void end_worker(int number) {
-    if (!worker(number).runs) return;
+    if (!worker(number).is_running) return;
     worker(number) = {.is_closed = worker(number).is_closed};
     membership_->worker_ended(number, false, now_);
   }
   void begin_to_leave(int number) {
     worker(number).is_closed = true;
-    worker(number).is_leaving = worker(number).runs;
+    worker(number).is_leaving = worker(number).is_running;
     membership_->slot_leaves(number);
   }
   void open_slot(int number) {
@@ -140,7 +141,7 @@ class RandomJob {
     membership_->add_slots(1);
   }
   void stop_worker(int number) {
-    if (!worker(number).runs) return;
+    if (!worker(number).is_running) return;
     worker(number).is_stopped = true;
     membership_->worker_stopped(number, now_);
   }
@@ -163,54 +164,56 @@ class RandomJob {
     ASSERT_LE(count_staying_workers(), options_.workers_max);
   }
 
-  void check_epoch(const Epoch& formed) {
-    ASSERT_EQ(formed.number, last_epoch_.number + 1);
-    ASSERT_GE(static_cast<int>(formed.workers.size()), options_.workers_min);
-    int leaving = 0;
-    const std::set<int> members(formed.workers.begin(), formed.workers.end());
-    ASSERT_EQ(members.size(), formed.workers.size());
-    for (const int number : formed.workers) {
-      ASSERT_TRUE(worker(number).runs);
-      ASSERT_TRUE(worker(number).waits);
+  void check_epoch(const Epoch& formed_epoch) {
+    ASSERT_EQ(formed_epoch.number, last_epoch_.number + 1);
+    ASSERT_GE(static_cast<int>(formed_epoch.workers.size()), options_.workers_min);
+    int leaving_members = 0;
+    const std::set<int> members(formed_epoch.workers.begin(), formed_epoch.workers.end());
+    ASSERT_EQ(members.size(), formed_epoch.workers.size());
+    for (const int number : formed_epoch.workers) {
+      ASSERT_TRUE(worker(number).is_running);
+      ASSERT_TRUE(worker(number).is_waiting);
       ASSERT_FALSE(worker(number).is_stopped);
     }
     for (std::size_t i = 0; i < workers_.size(); ++i) {
       Worker& current_worker = workers_[i];
       const bool is_included = members.contains(static_cast<int>(i));
       if (current_worker.is_leaving) {
-        ASSERT_TRUE(!is_included || current_worker.waits);
-        ASSERT_TRUE(!current_worker.is_member || current_worker.waits)
+        ASSERT_TRUE(!is_included || current_worker.is_waiting);
+        ASSERT_TRUE(!current_worker.is_member || current_worker.is_waiting)
             << "a member was replaced before it left its group";
-        leaving += is_included ? 1 : 0;
+        leaving_members += is_included ? 1 : 0;
         continue;
       }
-      ASSERT_EQ(current_worker.waits && !current_worker.is_stopped, is_included)
+      ASSERT_EQ(current_worker.is_waiting && !current_worker.is_stopped, is_included)
           << "a waiting worker was left out of the group";
-      ASSERT_FALSE(current_worker.runs && current_worker.is_member && !is_included)
+      ASSERT_FALSE(current_worker.is_running && current_worker.is_member && !is_included)
           << "a running member is missing in the new group";
     }
     const int size = static_cast<int>(members.size());
-    ASSERT_TRUE(leaving <= 1 || size == options_.workers_min)
+    ASSERT_TRUE(leaving_members <= 1 || size == options_.workers_min)
         << "more leaving workers stay than needed";
-    ASSERT_TRUE(leaving == 0 || worker(formed.workers[0]).is_leaving ||
+    ASSERT_TRUE(leaving_members == 0 || worker(formed_epoch.workers[0]).is_leaving ||
                 size == options_.workers_min)
         << "a leaving worker stays only if it alone has the state, or if too few others are left";
     if (last_epoch_.number > 0) {
-      ASSERT_TRUE(worker(formed.workers[0]).is_member);
-      ASSERT_TRUE(!any_worker_had_state_ || worker(formed.workers[0]).has_state);
-      for (std::size_t rank = 1; rank < std::min(formed.workers.size(), last_epoch_.workers.size());
-           ++rank) {
+      ASSERT_TRUE(worker(formed_epoch.workers[0]).is_member);
+      ASSERT_TRUE(!any_worker_had_state_ || worker(formed_epoch.workers[0]).has_state);
+      for (std::size_t rank = 1;
+           rank < std::min(formed_epoch.workers.size(), last_epoch_.workers.size()); ++rank) {
         Worker& former_member = worker(last_epoch_.workers[rank]);
-        if (!former_member.is_member || last_epoch_.workers[rank] == formed.workers[0]) continue;
+        if (!former_member.is_member || last_epoch_.workers[rank] == formed_epoch.workers[0])
+          continue;
         if (!members.contains(last_epoch_.workers[rank])) continue;  // it leaves
-        ASSERT_EQ(formed.workers[rank], last_epoch_.workers[rank]) << "a survivor keeps its rank";
+        ASSERT_EQ(formed_epoch.workers[rank], last_epoch_.workers[rank])
+            << "a survivor keeps its rank";
       }
     }
     for (std::size_t i = 0; i < workers_.size(); ++i) {
       workers_[i].is_member = members.contains(static_cast<int>(i));
-      if (workers_[i].is_member) workers_[i].waits = false;
+      if (workers_[i].is_member) workers_[i].is_waiting = false;
     }
-    last_epoch_ = formed;
+    last_epoch_ = formed_epoch;
   }
 
   std::mt19937 random_;
@@ -224,16 +227,16 @@ class RandomJob {
 };
 
 TEST(RandomJobs, FollowTheRulesAndFormOneGroupAgain) {
-  int complete = 0;
+  int complete_jobs = 0;
   for (unsigned seed = 1; seed <= 2000 && !::testing::Test::HasFatalFailure(); ++seed) {
     SCOPED_TRACE(seed);
     RandomJob job(seed);
     job.run(25);
     job.recover();
-    EXPECT_TRUE(job.is_over() || job.is_complete());
-    complete += job.is_complete() ? 1 : 0;
+    EXPECT_TRUE(job.is_over() || job.has_all_workers());
+    complete_jobs += job.has_all_workers() ? 1 : 0;
   }
-  EXPECT_GT(complete, 500) << "too few jobs survive, so the test says little";
+  EXPECT_GT(complete_jobs, 500) << "too few jobs survive, so the test says little";
 }
 
 }  // namespace

@@ -10,7 +10,7 @@
 
 namespace farandole {
 
-// One thread at a time may use a connection. Its destructor closes it.
+// One thread at a time may use a connection. The destructor closes the connection.
 //
 // Errors of try_send() and try_receive(): kRebuildGroup if the peer has closed the connection or is
 // gone, or if received bytes are not from the peer; kStop if a system call fails for another
@@ -18,7 +18,8 @@ namespace farandole {
 // is final for that direction: a peer that only stopped sending can still receive.
 //
 // To sleep, poll descriptor() for POLLIN to receive, and for POLLOUT if there are bytes to send or
-// if has_unsent(). Do not sleep while has_received(), because then the bytes have left the kernel.
+// if has_unsent(). Do not sleep while has_received(), because the received bytes have already left
+// the kernel.
 class Connection {
  public:
   virtual ~Connection() = default;

@@ -54,8 +54,8 @@ FrameHeaderBytes encode_frame_header(const FrameHeader& header);
 Result<FrameHeader> parse_frame_header(std::span<const std::byte, kFrameHeaderBytes> bytes);
 
 // Collects a header that arrives in pieces:
-//   header.mark_filled(connection.try_receive(header.space()));  if (header.complete())
-//   header.take();
+//   header.mark_filled(connection.try_receive(header.space()));
+//   if (header.complete()) header.take();
 class FrameHeaderReader {
  public:
   // Returns the memory for the missing bytes of the header; empty when the header is complete.

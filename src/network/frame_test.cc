@@ -26,15 +26,15 @@ FrameHeader header_with_all_fields() {
 std::string error_after_change(std::size_t offset, int value) {
   FrameHeaderBytes bytes = encode_frame_header(header_with_all_fields());
   bytes[offset] = static_cast<std::byte>(value);
-  const auto parsed = parse_frame_header(bytes);
-  EXPECT_EQ(parsed.status().code(), StatusCode::kRebuildGroup);
-  return parsed.status().message();
+  const auto parsed_header = parse_frame_header(bytes);
+  EXPECT_EQ(parsed_header.status().code(), StatusCode::kRebuildGroup);
+  return parsed_header.status().message();
 }
 
 TEST(Frame, KeepsAllFields) {
-  const auto parsed = parse_frame_header(encode_frame_header(header_with_all_fields()));
-  ASSERT_TRUE(parsed.ok()) << parsed.status().message();
-  EXPECT_EQ(*parsed, header_with_all_fields());
+  const auto parsed_header = parse_frame_header(encode_frame_header(header_with_all_fields()));
+  ASSERT_TRUE(parsed_header.ok()) << parsed_header.status().message();
+  EXPECT_EQ(*parsed_header, header_with_all_fields());
 }
 
 TEST(Frame, HasTheDocumentedBytes) {
@@ -74,29 +74,30 @@ TEST(Frame, AcceptsOnlyBytesThatEncodingCanProduce) {
     FrameHeaderBytes bytes = valid_header;
     for (auto changes = random() % 3; changes < 3; ++changes)
       bytes[random() % bytes.size()] = static_cast<std::byte>(random());
-    const auto parsed = parse_frame_header(bytes);
-    if (!parsed.ok()) continue;
-    EXPECT_EQ(encode_frame_header(*parsed), bytes);
+    const auto parsed_header = parse_frame_header(bytes);
+    if (!parsed_header.ok()) continue;
+    EXPECT_EQ(encode_frame_header(*parsed_header), bytes);
   }
 }
 
 TEST(Frame, IsCollectedFromPiecesOfEverySize) {
   const FrameHeaderBytes bytes = encode_frame_header(header_with_all_fields());
   FrameHeaderReader reader;  // one reader reads all the headers of a connection
-  for (std::size_t first = 0; first <= bytes.size(); ++first) {
-    for (const auto& [from, to] : {std::pair(std::size_t{0}, first), {first, bytes.size()}}) {
+  for (std::size_t first_piece_bytes = 0; first_piece_bytes <= bytes.size(); ++first_piece_bytes) {
+    for (const auto& [from, to] :
+         {std::pair(std::size_t{0}, first_piece_bytes), {first_piece_bytes, bytes.size()}}) {
       ASSERT_GE(reader.space().size(), to - from);
       std::copy(bytes.begin() + static_cast<std::ptrdiff_t>(from),
                 bytes.begin() + static_cast<std::ptrdiff_t>(to), reader.space().begin());
       EXPECT_FALSE(reader.complete());
       reader.mark_filled(to - from);
-      if (first == bytes.size()) break;
+      if (first_piece_bytes == bytes.size()) break;
     }
     ASSERT_TRUE(reader.complete());
     EXPECT_TRUE(reader.space().empty());
-    const auto parsed = reader.take();
-    ASSERT_TRUE(parsed.ok());
-    EXPECT_EQ(*parsed, header_with_all_fields());
+    const auto parsed_header = reader.take();
+    ASSERT_TRUE(parsed_header.ok());
+    EXPECT_EQ(*parsed_header, header_with_all_fields());
   }
 }
 

@@ -7,8 +7,8 @@
 namespace farandole {
 namespace {
 
-// Change this text with the format, so that builds with different formats cannot authenticate each
-// other.
+// If you change the format of the identity, change this text, too. Then builds with different
+// formats cannot authenticate each other.
 constexpr std::string_view kIdentityLabel = "farandole link 1";
 
 void put_party(ByteWriter& writer, const Party& party) {
@@ -54,7 +54,7 @@ Bytes identity_of(const Link& link) {
 
 Result<Link> parse_identity(std::span<const std::byte> bytes) {
   ByteReader reader(bytes);
-  const bool labelled = reader.get_text() == kIdentityLabel;
+  const bool has_label = reader.get_text() == kIdentityLabel;
   Link link;
   link.job = reader.get<std::uint64_t>();
   link.epoch = reader.get<std::uint64_t>();
@@ -62,8 +62,8 @@ Result<Link> parse_identity(std::span<const std::byte> bytes) {
   link.listener = get_party(reader);
   const auto seals_data = reader.get<std::uint8_t>();
   link.seals_data = seals_data != 0;
-  const bool valid = labelled && reader.ok() && reader.at_end() && seals_data <= 1;
-  if (!valid || !is_known(link.dialer) || !is_known(link.listener))
+  const bool is_valid = has_label && reader.ok() && reader.at_end() && seals_data <= 1;
+  if (!is_valid || !is_known(link.dialer) || !is_known(link.listener))
     return Status::fix_call(format_text("{} bytes are not the identity of a link", bytes.size()));
   return link;
 }

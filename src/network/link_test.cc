@@ -16,9 +16,9 @@ const Link kLink{.job = 7,
                  .seals_data = false};
 
 TEST(Link, ItsIdentityContainsAllItsFields) {
-  const auto parsed = parse_identity(identity_of(kLink));
-  ASSERT_TRUE(parsed.ok()) << parsed.status().message();
-  EXPECT_EQ(*parsed, kLink);
+  const auto parsed_link = parse_identity(identity_of(kLink));
+  ASSERT_TRUE(parsed_link.ok()) << parsed_link.status().message();
+  EXPECT_EQ(*parsed_link, kLink);
 }
 
 TEST(Link, DiffersInItsIdentityIfAnyFactDiffers) {
@@ -36,18 +36,19 @@ TEST(Link, DiffersInItsIdentityIfAnyFactDiffers) {
 }
 
 TEST(Link, RejectsCutAndChangedIdentities) {
-  const Bytes whole = identity_of(kLink);
-  for (std::size_t length = 0; length < whole.size(); ++length)
-    EXPECT_FALSE(parse_identity(std::span(whole).first(length)).ok()) << length;
-  Bytes longer = whole;
-  longer.push_back(std::byte{0});
-  EXPECT_FALSE(parse_identity(longer).ok());
+  const Bytes identity = identity_of(kLink);
+  for (std::size_t length = 0; length < identity.size(); ++length)
+    EXPECT_FALSE(parse_identity(std::span(identity).first(length)).ok()) << length;
+  Bytes longer_identity = identity;
+  longer_identity.push_back(std::byte{0});
+  EXPECT_FALSE(parse_identity(longer_identity).ok());
   std::mt19937 random(1);
   for (int i = 0; i < 2000; ++i) {
-    Bytes changed = whole;
-    changed[random() % changed.size()] ^= static_cast<std::byte>(1 + random() % 255);
-    const auto parsed = parse_identity(changed);
-    EXPECT_TRUE(!parsed.ok() || identity_of(*parsed) == changed);
+    Bytes changed_identity = identity;
+    changed_identity[random() % changed_identity.size()] ^=
+        static_cast<std::byte>(1 + random() % 255);
+    const auto parsed_link = parse_identity(changed_identity);
+    EXPECT_TRUE(!parsed_link.ok() || identity_of(*parsed_link) == changed_identity);
   }
 }
 

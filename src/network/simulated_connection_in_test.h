@@ -27,10 +27,10 @@ struct SimulatedWire {
   };
 
   std::mt19937_64 random;
-  std::size_t piece_bytes_max = 4096;        // of one call
-  std::size_t unread_bytes_max = 64 * 1024;  // in one direction
+  std::size_t piece_bytes_max = 4096;        // that one call moves
+  std::size_t unread_bytes_max = 64 * 1024;  // that one direction holds
   bool always_moves = false;                 // each call moves as many bytes as the limits allow
-  std::array<Direction, 2> directions;       // from end 0, from end 1
+  std::array<Direction, 2> directions;       // by sending end
 };
 
 class SimulatedConnection final : public Connection {
@@ -49,17 +49,17 @@ class SimulatedConnection final : public Connection {
     auto& out = wire_->directions[end_];
     if (out.ended || wire_->directions[1 - end_].ended)
       return Status::rebuild_group("the simulated connection is closed");
-    std::size_t taken = 0;
+    std::size_t bytes_taken = 0;
     for (const auto part : {first, second}) {
       const std::size_t room = wire_->unread_bytes_max -
                                std::min(wire_->unread_bytes_max, out.sent.size() - out.received);
       const std::size_t count = piece_bytes(std::min(part.size(), room));
       const auto sent = part.first(count);
       out.sent.insert(out.sent.end(), sent.begin(), sent.end());
-      taken += count;
+      bytes_taken += count;
       if (count < part.size()) break;
     }
-    return taken;
+    return bytes_taken;
   }
 
   Result<std::size_t> try_receive(std::span<std::byte> into) override {

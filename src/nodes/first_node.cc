@@ -46,7 +46,7 @@ FirstNode::FirstNode(const TlsContext& context, const NodeOptions& options, Even
       events_(std::move(events)),
       start_deadline_(now + options.start_timeout),
       next_look_up_time_(now),
-      notices_from_(now + (options.listen_choice ? kNoticeDelayWithDriver : Duration())),
+      first_notice_time_(now + (options.listen_choice ? kNoticeDelayWithDriver : Duration())),
       roll_call_(hello_of(options), options.replaces),
       failed_nodes_(static_cast<std::size_t>(options.nodes), false),
       listen_retry_deadline_(now + kListenRetryTimeout),
@@ -78,9 +78,9 @@ Status FirstNode::listen_at_endpoint(TimePoint now, NodeEvents& news) {
   if (!resolved.ok())
     return Status::stop(format_text("node 0 cannot listen at {}: the name is not known: {}",
                                     options_.endpoint.text(), resolved.status().message()));
-  FARANDOLE_TRY_ASSIGN(const auto of_host, list_interface_addresses());
+  FARANDOLE_TRY_ASSIGN(const auto interface_addresses, list_interface_addresses());
   FARANDOLE_TRY_ASSIGN(auto addresses,
-                       own_addresses(options_.endpoint, *resolved, of_host, "node 0"));
+                       own_addresses(options_.endpoint, *resolved, interface_addresses, "node 0"));
   if (is_only_loopback(options_.endpoint, addresses)) {
     return Status::fix_call(format_text(
         "node 0 cannot listen at {}: on this host, the name means {}, where other hosts cannot "
@@ -96,9 +96,9 @@ Status FirstNode::listen_at_endpoint(TimePoint now, NodeEvents& news) {
 }
 
 Status FirstNode::listen_at_free_port(TimePoint now) {
-  FARANDOLE_TRY_ASSIGN(const auto of_host, list_interface_addresses());
+  FARANDOLE_TRY_ASSIGN(const auto interface_addresses, list_interface_addresses());
   FARANDOLE_TRY_ASSIGN(auto addresses,
-                       choose_addresses(of_host, options_.listen_choice->interfaces));
+                       choose_addresses(interface_addresses, options_.listen_choice->interfaces));
   PortRange ports = options_.listen_choice->ports;
   if (options_.replaces) ports.first = ports.last = options_.addresses.front().port;
   const Status opened =
@@ -122,8 +122,8 @@ std::vector<SocketAddress> FirstNode::listening_addresses() const {
 
 Endpoint FirstNode::endpoint() const {
   if (!options_.listen_choice) return options_.endpoint;
-  const SocketAddress& first = listener_->addresses().front();
-  return {first.ip_text(), first.port};
+  const SocketAddress& address = listener_->addresses().front();
+  return {address.ip_text(), address.port};
 }
 
 Result<NodeEvents> FirstNode::advance(TimePoint now) {
@@ -133,18 +133,19 @@ Result<NodeEvents> FirstNode::advance(TimePoint now) {
   FARANDOLE_TRY(accept(now, news));
   FARANDOLE_TRY(serve_launchers(now, news));
   begin_if_complete();
-  report_expected_nodes(now, news);
+  report_end_of_expectation(now, news);
   if (!start_) {
     if (now >= start_deadline_) return give_up(Status::stop(timeout_text()));
-    if (listener_ != nullptr && now >= notices_from_) show_missing_nodes(news);
+    if (listener_ != nullptr && now >= first_notice_time_) show_missing_nodes(news);
   }
   return news;
 }
 
-void FirstNode::report_expected_nodes(TimePoint now, NodeEvents& news) {
+void FirstNode::report_end_of_expectation(TimePoint now, NodeEvents& news) {
   if (!options_.replaces || !start_ || (roll_call_.expects_nodes() && now < expectation_deadline_))
     return;
-  // The driver must know these, because the next launcher of node 0 would expect them.
+  // The driver must know which nodes have not come back. Otherwise, the next launcher of node 0
+  // would expect them, too.
   for (const int node : roll_call_.stop_expecting())
     news.changes.push_back(
         {.node = node,
@@ -177,7 +178,7 @@ Status FirstNode::serve_launchers(TimePoint now, NodeEvents& news) {
     const std::vector<NodeMessage> messages = launcher.channel.advance();
     for (const NodeMessage& message : messages) FARANDOLE_TRY(handle(launcher, message, now, news));
     check_silence(launcher, !messages.empty(), now);
-    if (launcher.hello && launcher.node < 0 && !launcher.rejected)
+    if (launcher.hello && launcher.node < 0 && !launcher.is_rejected)
       FARANDOLE_TRY(handle_hello(launcher, now, news));
     FARANDOLE_TRY(remove_if_gone(current, now, news));
   }
@@ -186,7 +187,7 @@ Status FirstNode::serve_launchers(TimePoint now, NodeEvents& news) {
 
 Status FirstNode::handle(ConnectedLauncher& launcher, const NodeMessage& message, TimePoint now,
                          NodeEvents& news) {
-  if (launcher.rejected) return {};
+  if (launcher.is_rejected) return {};
   if (const auto* hello = std::get_if<Hello>(&message); hello != nullptr && launcher.node < 0) {
     launcher.hello = *hello;
     return handle_hello(launcher, now, news);
@@ -218,7 +219,7 @@ Status FirstNode::handle(ConnectedLauncher& launcher, const NodeMessage& message
 Status FirstNode::handle_hello(ConnectedLauncher& launcher, TimePoint now, NodeEvents& news) {
   const RollCall::Verdict verdict =
       roll_call_.add_launcher(*launcher.hello, launcher.channel.peer().addresses);
-  // The node may have lost its earlier connection without our notice.
+  // The node may have lost its earlier connection before we notice the loss.
   if (verdict.may_change && start_ && now < launcher.leave_deadline) return {};
   if (verdict.rejection.empty()) {
     launcher.node = static_cast<int>(launcher.hello->node);
@@ -233,8 +234,9 @@ Status FirstNode::handle_hello(ConnectedLauncher& launcher, TimePoint now, NodeE
   return {};
 }
 
-// A node that has ended is not watched: it waits for the others. Before that, its launcher may wait
-// for processes that its workers have left behind, for less than Silence::kTimeMax.
+// A node that has ended is not watched, because its launcher only waits for the other nodes. Before
+// a node has ended, its launcher may wait for processes that its workers have left behind. This
+// takes less than Silence::kTimeMax.
 void FirstNode::check_silence(ConnectedLauncher& launcher, bool got_message, TimePoint now) {
   if (!must_send_heartbeats(launcher)) return;
   launcher.silence.record_check(got_message, now);
@@ -242,10 +244,10 @@ void FirstNode::check_silence(ConnectedLauncher& launcher, bool got_message, Tim
   launcher.channel.fail(Silence::error());
 }
 
-// A new node, or one that was lost, takes part in the elastic job.
+// Lets a new node, or a node that was lost before, take part in the running elastic job.
 void FirstNode::add_to_running_job(ConnectedLauncher& launcher, NodeEvents& news) {
   start_->workers.clear();
-  for (const int count : roll_call_.workers())
+  for (const int count : roll_call_.worker_counts())
     start_->workers.push_back(static_cast<unsigned>(count));
   Start start = *start_;
   start.has_begun = true;
@@ -258,7 +260,7 @@ void FirstNode::add_to_running_job(ConnectedLauncher& launcher, NodeEvents& news
 
 void FirstNode::reject(ConnectedLauncher& launcher, const std::string& why, TimePoint now) {
   launcher.channel.send(NodeRejection{why});
-  launcher.rejected = true;
+  launcher.is_rejected = true;
   launcher.leave_deadline = now + kRejectionReadTimeout;
 }
 
@@ -290,7 +292,7 @@ Status FirstNode::remove_if_gone(std::map<std::uint64_t, ConnectedLauncher>::ite
   return {};
 }
 
-// Only the first failure of a node is reported. `news` is null for node 0's own failures.
+// Reports only the first failure of a node. `news` is null for node 0's own failures.
 void FirstNode::report_failure(int node, const NodeFailure& failure, NodeEvents* news) {
   if (failed_nodes_.at(static_cast<std::size_t>(node))) return;
   failed_nodes_.at(static_cast<std::size_t>(node)) = true;
@@ -309,10 +311,10 @@ NodeFailure FirstNode::failure_of_end(int node, int exit_code) const {
 
 void FirstNode::handle_end(int node, const NodeEnded& ended, NodeEvents& news) {
   const int exit_code = roll_call_.is_needed(node) ? static_cast<int>(ended.exit_code & 0xFFU) : 0;
-  roll_call_.end(node, exit_code);
+  roll_call_.record_end(node, exit_code);
   NodeEnd& node_end = news.ends.emplace_back(node, exit_code, ended.report);
   for (std::string& line : node_end.report) line = escape_controls(line);
-  // In an elastic job, the other nodes go on to the end of the training.
+  // In an elastic job, the other nodes still finish their part of the job.
   if (exit_code != 0 && !options_.is_elastic)
     report_failure(node, failure_of_end(node, exit_code), &news);
 }
@@ -320,7 +322,7 @@ void FirstNode::handle_end(int node, const NodeEnded& ended, NodeEvents& news) {
 void FirstNode::begin_if_complete() {
   if (start_ || !roll_call_.is_complete() || listener_ == nullptr) return;
   start_.emplace();
-  for (const int count : roll_call_.workers())
+  for (const int count : roll_call_.worker_counts())
     start_->workers.push_back(static_cast<unsigned>(count));
   set_master_port();
   start_->jax_port = options_.jax_port;
@@ -329,8 +331,8 @@ void FirstNode::begin_if_complete() {
   send_to_nodes(*start_);
 }
 
-// If node 0 has no workers, MASTER_PORT is a port of node 1. Its address is the address from which
-// node 1 has connected.
+// If node 0 has no workers, MASTER_PORT is a port of node 1, and the master address is the address
+// from which node 1 has connected.
 void FirstNode::set_master_port() {
   start_->master_port = options_.master_port;
   for (const auto& [id, launcher] : launchers_) {
@@ -342,8 +344,9 @@ void FirstNode::set_master_port() {
   }
 }
 
-// The workers of all nodes connect to each other. The address from which a launcher has reached us
-// is one that others can reach, too, unless an address translation is between them.
+// Returns the addresses at which the workers of the nodes can reach each other: those from which
+// the launchers have reached us. Other nodes can reach a node at this address, too, unless an
+// address translation is between them.
 std::vector<std::string> FirstNode::addresses_of_nodes() const {
   std::vector<std::string> addresses(static_cast<std::size_t>(options_.nodes));
   for (const auto& [id, launcher] : launchers_) {
@@ -356,7 +359,7 @@ std::vector<std::string> FirstNode::addresses_of_nodes() const {
 }
 
 void FirstNode::show_missing_nodes(NodeEvents& news) {
-  const std::vector<int> missing = roll_call_.missing();
+  const std::vector<int> missing = roll_call_.missing_nodes();
   if (missing != shown_missing_nodes_) {
     shown_missing_nodes_ = missing;
     news.notices.push_back(waiting_text(missing, options_.nodes) + " at " +
@@ -367,9 +370,9 @@ void FirstNode::show_missing_nodes(NodeEvents& news) {
     news.notices.push_back(last_rejection_text());
 }
 
-void FirstNode::send_to_nodes(const NodeMessage& message, int except) {
+void FirstNode::send_to_nodes(const NodeMessage& message, int excluded_node) {
   for (auto& [id, launcher] : launchers_)
-    if (launcher.node >= 0 && launcher.node != except) send(id, launcher, message);
+    if (launcher.node >= 0 && launcher.node != excluded_node) send(id, launcher, message);
 }
 
 void FirstNode::tell(const NodeMessage& message) {
@@ -385,7 +388,7 @@ void FirstNode::tell_node(int node, const NodeMessage& message) {
 
 void FirstNode::send(std::uint64_t id, ConnectedLauncher& launcher, const NodeMessage& message) {
   launcher.channel.send(message);
-  // The next advance() reports an error.
+  // If this fails, the next advance() reports the error.
   (void)update_interest(id, launcher);
 }
 
@@ -405,7 +408,7 @@ std::string FirstNode::last_rejection_text() const {
 }
 
 std::string FirstNode::timeout_text() const {
-  const std::vector<int> missing = roll_call_.missing();
+  const std::vector<int> missing = roll_call_.missing_nodes();
   std::string text =
       format_text("{} of {} {} not come to {} within {} (--start-timeout)", node_list_text(missing),
                   options_.nodes, missing.size() == 1 ? "has" : "have", options_.endpoint.text(),
@@ -418,29 +421,29 @@ std::string FirstNode::timeout_text() const {
                      : "; start the same command on every host, with another --node");
 }
 
-void FirstNode::report_exit(const WorkerExit& /*exit*/) {}  // the caller has the Store itself
+void FirstNode::report_exit(const WorkerExit& /*exit*/) {}  // the caller itself writes to the Store
 
 void FirstNode::report_failing(const NodeFailure& failure) {
   report_failure(0, with_node_name(0, failure), nullptr);
 }
 
 void FirstNode::report_end(int exit_code, const std::vector<std::string>& /*report*/) {
-  roll_call_.end(0, exit_code);
+  roll_call_.record_end(0, exit_code);
   if (exit_code != 0) report_failure(0, failure_of_end(0, exit_code), nullptr);
 }
 
 TimePoint FirstNode::deadline() const {
-  TimePoint next = start_ ? TimePoint::max() : start_deadline_;
+  TimePoint earliest = start_ ? TimePoint::max() : start_deadline_;
   if (options_.replaces && !has_reported_no_expected_nodes_)
-    next = std::min(next, expectation_deadline_);
-  if (listener_ == nullptr) return std::min(next, next_look_up_time_);
-  if (!start_ && shown_missing_nodes_.empty()) next = std::min(next, notices_from_);
+    earliest = std::min(earliest, expectation_deadline_);
+  if (listener_ == nullptr) return std::min(earliest, next_look_up_time_);
+  if (!start_ && shown_missing_nodes_.empty()) earliest = std::min(earliest, first_notice_time_);
   for (const auto& [id, launcher] : launchers_)
     if (launcher.node < 0)
-      next = std::min(next, launcher.leave_deadline);
+      earliest = std::min(earliest, launcher.leave_deadline);
     else if (must_send_heartbeats(launcher))
-      next = std::min(next, launcher.silence.next_check());
-  return std::min(next, listener_->next_deadline());
+      earliest = std::min(earliest, launcher.silence.next_check());
+  return std::min(earliest, listener_->next_deadline());
 }
 
 }  // namespace farandole

@@ -46,8 +46,8 @@ class FirstNode final : public NodeLink {
     NodeChannel channel;
     TimePoint leave_deadline;      // applies until it is accepted, and after a rejection
     int node = -1;                 // −1 until it is accepted, and after a rejection
-    std::optional<Hello> hello{};  // who it is
-    bool rejected = false;
+    std::optional<Hello> hello{};  // empty until it has said who it is
+    bool is_rejected = false;
     bool waits_to_send = false;
     Silence silence;  // begins when it is accepted
   };
@@ -56,7 +56,7 @@ class FirstNode final : public NodeLink {
   Status listen(TimePoint now, NodeEvents& news);
   Status listen_at_endpoint(TimePoint now, NodeEvents& news);
   Status listen_at_free_port(TimePoint now);
-  void report_expected_nodes(TimePoint now, NodeEvents& news);
+  void report_end_of_expectation(TimePoint now, NodeEvents& news);
   Status open(ListenOptions options);
   Status accept(TimePoint now, NodeEvents& news);
   Status serve_launchers(TimePoint now, NodeEvents& news);
@@ -83,7 +83,7 @@ class FirstNode final : public NodeLink {
   void set_master_port();
   std::vector<std::string> addresses_of_nodes() const;
   void show_missing_nodes(NodeEvents& news);
-  void send_to_nodes(const NodeMessage& message, int except = -1);
+  void send_to_nodes(const NodeMessage& message, int excluded_node = -1);
   Status give_up(Status why);
   std::string last_rejection_text() const;
   std::string timeout_text() const;
@@ -93,7 +93,7 @@ class FirstNode final : public NodeLink {
   EventSet events_;
   TimePoint start_deadline_;
   TimePoint next_look_up_time_;
-  TimePoint notices_from_;  // from then on, notices say which nodes are missing
+  TimePoint first_notice_time_;  // from then on, notices say which nodes are missing
   std::unique_ptr<TcpListener> listener_;
   RollCall roll_call_;
   std::map<std::uint64_t, ConnectedLauncher> launchers_;
@@ -101,11 +101,11 @@ class FirstNode final : public NodeLink {
   std::vector<int> shown_missing_nodes_;
   bool has_shown_unknown_name_ = false;
   bool has_shown_rejection_ = false;
-  std::vector<bool> failed_nodes_;  // for each node: whether the others know that it fails
+  std::vector<bool> failed_nodes_;  // for each node: whether its failure was reported
   std::optional<Start> start_;
-  // A replacement of a lost launcher:
+  // For a launcher that replaces a lost one:
   TimePoint listen_retry_deadline_;
-  TimePoint expectation_deadline_;  // nodes that have begun
+  TimePoint expectation_deadline_;  // until then, nodes that had already begun may join again
   bool has_reported_no_expected_nodes_ = false;
 };
 

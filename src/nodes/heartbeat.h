@@ -16,18 +16,18 @@ class Heartbeat {
  public:
   static constexpr auto kInterval = std::chrono::seconds(2);  // between two messages
 
-  explicit Heartbeat(TimePoint now) : next_(now + kInterval) {}
+  explicit Heartbeat(TimePoint now) : next_time_(now + kInterval) {}
 
   // Returns whether the next message must be sent now. Returns true once for each message.
   bool is_due(TimePoint now) {
-    if (now < next_) return false;
-    next_ = now + kInterval;
+    if (now < next_time_) return false;
+    next_time_ = now + kInterval;
     return true;
   }
-  TimePoint next() const { return next_; }
+  TimePoint next_time() const { return next_time_; }
 
  private:
-  TimePoint next_;
+  TimePoint next_time_;
 };
 
 class Silence {
@@ -37,16 +37,16 @@ class Silence {
 
   explicit Silence(TimePoint now) : last_message_(now), last_check_(now) {}
 
-  // Call it after each read of messages, when all messages that have arrived are read.
+  // Call it each time after all messages that have arrived were read.
   void record_check(bool got_message, TimePoint now) {
     // If much time has passed, this process was stopped. The other launcher may have been stopped,
-    // too, so the time begins again.
+    // too, so the silence begins anew.
     if (got_message || now > last_check_ + 2 * Heartbeat::kInterval) last_message_ = now;
     last_check_ = now;
   }
   bool is_too_long() const { return last_check_ >= last_message_ + kTimeMax; }
-  // When to check again, even if no message arrives. A message is expected in each of these
-  // intervals.
+  // When to check again, even if no message arrives. Checks must not be rarer than the messages,
+  // because a long time between two checks counts as a stop of this process.
   TimePoint next_check() const { return last_check_ + Heartbeat::kInterval; }
   static Status error() {
     return Status::rebuild_group(

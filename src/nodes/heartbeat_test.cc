@@ -12,7 +12,7 @@ constexpr TimePoint kStart = TimePoint() + seconds(1000);
 
 TEST(Heartbeat, IsDueOncePerInterval) {
   Heartbeat heartbeat(kStart);
-  EXPECT_EQ(heartbeat.next(), kStart + seconds(2));
+  EXPECT_EQ(heartbeat.next_time(), kStart + seconds(2));
   EXPECT_FALSE(heartbeat.is_due(kStart + seconds(2) - milliseconds(1)));
   EXPECT_TRUE(heartbeat.is_due(kStart + seconds(2)));
   EXPECT_FALSE(heartbeat.is_due(kStart + seconds(3)));

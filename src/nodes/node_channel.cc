@@ -11,7 +11,7 @@ void NodeChannel::send(const NodeMessage& message) {
   const Bytes payload = encode(message);
   const FrameHeaderBytes header =
       encode_frame_header({.type = FrameType::kControl,
-                           .sequence = sent_frames_++,
+                           .sequence = sent_frame_count_++,
                            .length = static_cast<std::uint32_t>(payload.size())});
   unsent_.insert(unsent_.end(), header.begin(), header.end());
   unsent_.insert(unsent_.end(), payload.begin(), payload.end());
@@ -19,16 +19,16 @@ void NodeChannel::send(const NodeMessage& message) {
 }
 
 Status NodeChannel::flush() {
-  while (unsent_from_ < unsent_.size() || connection_->has_unsent()) {
-    const auto unsent = std::span(unsent_).subspan(unsent_from_);
+  while (unsent_start_ < unsent_.size() || connection_->has_unsent()) {
+    const auto unsent = std::span(unsent_).subspan(unsent_start_);
     FARANDOLE_TRY_ASSIGN(const std::size_t count, connection_->try_send({}, unsent));
-    unsent_from_ += count;
+    unsent_start_ += count;
     if (count == 0) break;
   }
-  // Do this even if some bytes are left: otherwise, a sender that never pauses would fill the
-  // memory.
-  unsent_.erase(unsent_.begin(), unsent_.begin() + static_cast<std::ptrdiff_t>(unsent_from_));
-  unsent_from_ = 0;
+  // Erase the sent bytes even if others are still unsent: otherwise, a sender that never pauses
+  // would fill the memory.
+  unsent_.erase(unsent_.begin(), unsent_.begin() + static_cast<std::ptrdiff_t>(unsent_start_));
+  unsent_start_ = 0;
   return {};
 }
 

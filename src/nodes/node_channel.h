@@ -26,7 +26,7 @@ class NodeChannel {
   std::vector<NodeMessage> advance();
   // Ends the connection because of an error.
   void fail(Status why) { status_ = std::move(why); }
-  // ok while the connection works; then the reason for its end: kRebuildGroup or kStop.
+  // ok while the connection works. If it has ended, the reason: kRebuildGroup or kStop.
   const Status& status() const { return status_; }
   bool has_unsent() const { return !unsent_.empty() || connection_->has_unsent(); }
   int descriptor() const { return connection_->descriptor(); }
@@ -38,8 +38,8 @@ class NodeChannel {
 
   std::unique_ptr<Connection> connection_;
   Bytes unsent_;
-  std::size_t unsent_from_ = 0;
-  std::uint64_t sent_frames_ = 0;
+  std::size_t unsent_start_ = 0;
+  std::uint64_t sent_frame_count_ = 0;
   FrameHeaderReader header_;
   bool reads_payload_ = false;
   Bytes payload_;

@@ -29,7 +29,7 @@ std::optional<FailedNode> first_failure(const std::vector<NodeEnd>& ends);
 struct NodeChange {
   int node = 0;
   bool is_present = false;
-  bool has_begun = false;  // it already takes part, and will send its NodeState
+  bool has_begun = false;  // it took part in the job before, and will send its NodeState
   std::string why{};       // why it has left, for the user
 };
 
@@ -37,13 +37,13 @@ struct NodeChange {
 struct NodeEvents {
   std::vector<std::string> notices;  // lines for the user
   std::vector<FailedNode> failures;  // failures of other nodes' parts of the job
-  std::vector<NodeEnd> ends;         // node 0: other nodes, all of whose workers have ended
+  std::vector<NodeEnd> ends;         // node 0: other nodes whose workers have all ended
   std::vector<WorkerExit> exits;     // node 0: workers of other nodes that have ended
   std::vector<NodeChange> changes;   // node 0 of an elastic job, in this order
   std::vector<std::unique_ptr<Connection>> workers;  // node 0: workers that have connected
   bool no_more_nodes_expected =
-      false;                    // a replacement of node 0: it rejects lost nodes from now on
-  bool node_0_is_back = false;  // another node: a new launcher is node 0
+      false;                    // a replacement of node 0: it now rejects nodes that were lost
+  bool node_0_is_back = false;  // another node: node 0 has a new launcher
   // All other messages of the other launchers: WorkersWanted, WorkerStart …
   std::vector<NodeMessage> messages;
 };
@@ -54,9 +54,9 @@ class NodeLink {
  public:
   virtual ~NodeLink() = default;
 
-  // Handles everything that has arrived. Errors are final, occur only before start_message() is
-  // set, and have texts for users: kFixCall if the nodes contradict each other, kStop if a node did
-  // not join in time.
+  // Does everything that can be done now: connects, sends, and handles messages that have arrived.
+  // Errors are final, occur only before start_message() is set, and have texts for users: kFixCall
+  // if the nodes contradict each other, kStop if a node did not join in time.
   virtual Result<NodeEvents> advance(TimePoint now) = 0;
   // Node 0: the addresses at which it listens; empty until it does, and on other nodes.
   virtual std::vector<SocketAddress> listening_addresses() const = 0;
@@ -66,7 +66,7 @@ class NodeLink {
   virtual const std::optional<Start>& start_message() const = 0;
 
   // These functions tell the other nodes what happens here. Call them when start_message() is set.
-  virtual void report_exit(const WorkerExit& exit) = 0;         // also if it could not start
+  virtual void report_exit(const WorkerExit& exit) = 0;  // also for a worker that could not start
   virtual void report_failing(const NodeFailure& failure) = 0;  // at most once
   // At most once. If this part of the job has failed, `report` has lines that tell the user how.
   virtual void report_end(int exit_code, const std::vector<std::string>& report) = 0;
@@ -75,14 +75,15 @@ class NodeLink {
   virtual void tell(const NodeMessage& message) = 0;
   // Node 0: sends a message to one other node.
   virtual void tell_node(int node, const NodeMessage& message) = 0;
-  // Whether messages can reach `node`. On other nodes than node 0, it must be 0.
+  // Whether messages can reach `node`. On other nodes than node 0, `node` must be 0.
   virtual bool is_connected(int node) const = 0;
   // Whether the connection to node 0 has ended before node 0 said that the job was over.
   virtual bool has_lost_node_0() const = 0;
   // Empty while any node is running. Afterwards, says whether the job has succeeded on all nodes.
-  // The other nodes learn this from node 0's message Over.
+  // The other nodes learn this from node 0's message JobOver.
   virtual std::optional<bool> outcome() const = 0;
-  // The exit code of the job, as node 0 has told this other node; empty before, and on node 0.
+  // On another node than node 0: the exit code of the job that node 0 has sent. Empty before that,
+  // and on node 0.
   virtual std::optional<int> job_exit_code() const = 0;
 
   // To sleep, poll descriptor() for POLLIN, up to deadline().

@@ -1,4 +1,4 @@
-// For tests: a link to the launchers of the other nodes that only records messages and reports.
+// For tests: a NodeLink that has no connections and only records messages and reports.
 #pragma once
 
 #include <optional>
@@ -26,20 +26,20 @@ class NodeLinkInTest final : public NodeLink {
   void tell_node(int node, const NodeMessage& message) override {
     sent_messages.emplace_back(node, message);
   }
-  bool is_connected(int node) const override { return !gone.contains(node); }
+  bool is_connected(int node) const override { return !disconnected_nodes.contains(node); }
   bool has_lost_node_0() const override { return false; }
-  std::optional<bool> outcome() const override { return how_it_ended; }
-  std::optional<int> job_exit_code() const override { return exit_code_of_job; }
+  std::optional<bool> outcome() const override { return job_outcome; }
+  std::optional<int> job_exit_code() const override { return known_exit_code; }
   int descriptor() const override { return -1; }
   TimePoint deadline() const override { return TimePoint::max(); }
 
   std::vector<std::pair<int, NodeMessage>> sent_messages;  // by node; −1: tell()
-  std::set<int> gone;                                      // nodes that are not connected
+  std::set<int> disconnected_nodes;                        // nodes that are not connected
   std::optional<Start> start;
   std::vector<NodeFailure> failures;  // report_failing()
   std::optional<int> own_exit_code;   // report_end()
-  std::optional<bool> how_it_ended = true;
-  std::optional<int> exit_code_of_job;
+  std::optional<bool> job_outcome = true;
+  std::optional<int> known_exit_code;
 };
 
 }  // namespace farandole

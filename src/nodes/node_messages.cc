@@ -12,22 +12,25 @@
 namespace farandole {
 namespace {
 
-// A control frame has room for 64 KiB; the remaining bytes are for the other fields and the note.
+// A control frame has room for 64 KiB. The remaining bytes are for the other fields, and for the
+// line that replaces missing lines.
 constexpr std::size_t kReportBytesMax = 60U << 10U;
 
 std::size_t bytes_in_message(const std::string& line) {
   return sizeof(std::uint32_t) + line.size();
 }
 
-// Returns how many lines fit into these bytes. Their sum must be larger.
+// Returns how many lines, from `line` on, fit into `bytes`. All lines together must have more
+// bytes.
 std::size_t lines_that_fit(auto line, std::size_t bytes) {
   std::size_t count = 0;
   for (; bytes_in_message(*line) <= bytes; ++line, ++count) bytes -= bytes_in_message(*line);
   return count;
 }
 
-// One list of fields per message serves both directions: `visit` reads or writes each field.
-void fields([[maybe_unused]] auto& visit, [[maybe_unused]] auto& message) {
+// Lists the fields of each message, once for reading and writing: `visit` reads or writes each
+// field.
+void visit_fields([[maybe_unused]] auto& visit, [[maybe_unused]] auto& message) {
   using Message = std::remove_cvref_t<decltype(message)>;
   if constexpr (std::is_same_v<Message, Hello>)
     visit(message.node), visit(message.nodes), visit(message.workers), visit(message.host),
@@ -76,15 +79,16 @@ void fields([[maybe_unused]] auto& visit, [[maybe_unused]] auto& message) {
   else if constexpr (std::is_same_v<Message, MemberLost>)
     visit(message.epoch), visit(message.rank);
   else if constexpr (std::is_same_v<Message, NodeState>)
-    visit(message.node), fields(visit, message.group), visit(message.slots), visit(message.numbers),
-        visit(message.stopped_slots), visit(message.is_finishing), visit(message.is_leaving);
+    visit(message.node), visit_fields(visit, message.group), visit(message.slots),
+        visit(message.numbers), visit(message.stopped_slots), visit(message.is_finishing),
+        visit(message.is_leaving);
 }
 
 template <class Message>
-std::optional<NodeMessage> read(std::span<const std::byte> bytes) {
+std::optional<NodeMessage> read_message(std::span<const std::byte> bytes) {
   FieldReader reader(bytes);
   Message message;
-  fields(reader, message);
+  visit_fields(reader, message);
   if (!reader.is_complete()) return std::nullopt;
   return message;
 }
@@ -94,7 +98,7 @@ std::optional<NodeMessage> read_kind(std::size_t kind, std::span<const std::byte
                                      std::index_sequence<kIndexes...> /*all*/) {
   using Reader = std::optional<NodeMessage> (*)(std::span<const std::byte>);
   constexpr std::array<Reader, sizeof...(kIndexes)> kReaders{
-      &read<std::variant_alternative_t<kIndexes, NodeMessage>>...};
+      &read_message<std::variant_alternative_t<kIndexes, NodeMessage>>...};
   return kind < kReaders.size() ? kReaders[kind](bytes) : std::nullopt;
 }
 
@@ -105,19 +109,20 @@ NodeEnded make_node_ended(int exit_code, const std::vector<std::string>& report)
   std::size_t bytes = 0;
   for (const std::string& line : report) bytes += bytes_in_message(line);
   if (bytes <= kReportBytesMax) return ended;
-  const std::size_t first = lines_that_fit(report.begin(), kReportBytesMax / 2);
-  const std::size_t last = lines_that_fit(report.rbegin(), kReportBytesMax / 2);
-  const auto begin = ended.report.begin() + static_cast<std::ptrdiff_t>(first);
-  const auto end = ended.report.end() - static_cast<std::ptrdiff_t>(last);
-  *begin = format_text("… lines are missing here, because the report is too long: {}", end - begin);
-  ended.report.erase(begin + 1, end);
+  const std::size_t first_count = lines_that_fit(report.begin(), kReportBytesMax / 2);
+  const std::size_t last_count = lines_that_fit(report.rbegin(), kReportBytesMax / 2);
+  const auto gap_begin = ended.report.begin() + static_cast<std::ptrdiff_t>(first_count);
+  const auto gap_end = ended.report.end() - static_cast<std::ptrdiff_t>(last_count);
+  *gap_begin = format_text("… lines are missing here, because the report is too long: {}",
+                           gap_end - gap_begin);
+  ended.report.erase(gap_begin + 1, gap_end);
   return ended;
 }
 
 Bytes encode(const NodeMessage& message) {
   FieldWriter writer;
   writer(static_cast<std::uint8_t>(message.index()));
-  std::visit([&](const auto& content) { fields(writer, content); }, message);
+  std::visit([&](const auto& content) { visit_fields(writer, content); }, message);
   return writer.bytes.take();
 }
 

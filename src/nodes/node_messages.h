@@ -30,7 +30,7 @@ struct Hello {
   friend bool operator==(const Hello&, const Hello&) = default;
 };
 
-// 0 →: the node cannot take part, and why. The connection ends.
+// 0 →: the node cannot take part, because of `why`. Then the connection ends.
 struct NodeRejection {
   std::string why;
   friend bool operator==(const NodeRejection&, const NodeRejection&) = default;
@@ -47,7 +47,7 @@ struct Start {
   std::vector<std::uint32_t> workers;  // by node
   // MASTER_PORT, reserved on the first node that has workers; 0: none.
   std::uint32_t master_port = 0;
-  std::string master_address{};  // of that node; empty: it is node 0
+  std::string master_address{};  // of that node; empty if that is node 0
   std::uint32_t jax_port = 0;    // of JAX's coordinator on node 0; 0: without --jax
   // For each rank: where TensorFlow's server listens. Both lists are empty without --tf-config.
   std::vector<std::uint32_t> tensorflow_ports{};
@@ -59,7 +59,7 @@ struct Start {
 
 // → 0: how a worker of the sender has ended.
 struct WorkerExit {
-  std::uint32_t rank = 0;  // in an elastic job, its slot
+  std::uint32_t rank = 0;  // in an elastic job, the slot of the worker
   std::string how_it_ended;
   bool succeeded = false;  // its exit code was 0
   friend bool operator==(const WorkerExit&, const WorkerExit&) = default;
@@ -68,13 +68,13 @@ struct WorkerExit {
 // Why a node's part of the job fails or was told to end.
 struct NodeFailure {
   std::string why{};                           // for the user
-  std::optional<std::uint32_t> rank{};         // the first of its ranks that failed or left
-  std::optional<std::uint32_t> blamed_rank{};  // the rank of another node that made it fail
-  std::uint32_t signal = 0;                    // the signal that has asked it to end; 0: none
+  std::optional<std::uint32_t> rank{};         // the first rank of this node that failed or left
+  std::optional<std::uint32_t> blamed_rank{};  // a rank of another node, if it made `rank` fail
+  std::uint32_t signal = 0;                    // the signal that has asked the node to end; 0: none
   std::uint32_t first_rank = 0;                // of this node
   std::uint32_t ranks = 0;                     // how many ranks this node has
   // Whether this failure has caused the other failure. If several ranks of this node have failed,
-  // the other node may blame a different rank than the first.
+  // the other node may blame a different one than `rank`.
   bool has_caused(const NodeFailure& other) const {
     if (!rank || !other.blamed_rank) return false;
     const bool blames_this_node =
@@ -84,14 +84,15 @@ struct NodeFailure {
   friend bool operator==(const NodeFailure&, const NodeFailure&) = default;
 };
 
-// Both ways: a node's part of the job fails or was told to end. Node 0 passes it on.
+// Both ways: a node's part of the job fails or was told to end. Node 0 passes the message on to the
+// other nodes.
 struct FailedNode {
   std::uint32_t node = 0;
   NodeFailure failure;
   friend bool operator==(const FailedNode&, const FailedNode&) = default;
 };
 
-// → 0: all workers of the sender have ended, with this exit code of its launcher.
+// → 0: all workers of the sender have ended. The exit code is that of its launcher.
 struct NodeEnded {
   std::uint32_t exit_code = 0;
   std::vector<std::string> report{};  // how its part of the job has failed: lines for the user
@@ -109,7 +110,7 @@ struct JobOver {
   friend bool operator==(const JobOver&, const JobOver&) = default;
 };
 
-// 0 →: what do your workers do now?
+// 0 →: what do the workers of the receiver do now?
 struct WorkersWanted {
   friend bool operator==(const WorkersWanted&, const WorkersWanted&) = default;
 };
@@ -121,20 +122,20 @@ struct WorkerReport {
   friend bool operator==(const WorkerReport&, const WorkerReport&) = default;
 };
 
-// 0 →: where are the programs of these ranks? Each node answers for its own.
+// 0 →: which functions do the programs of these ranks run now? Each node answers for its own ranks.
 struct StacksWanted {
   std::vector<std::uint32_t> ranks;
   friend bool operator==(const StacksWanted&, const StacksWanted&) = default;
 };
 
-// → 0: lines for the user about where the program of a rank is.
+// → 0: lines for the user with the stack of a rank's program.
 struct StackReport {
   std::vector<std::string> lines;
   friend bool operator==(const StackReport&, const StackReport&) = default;
 };
 
-// 0 →, after Over: asks for the next `pieces` pieces of the timeline file of the receiver's ranks.
-// `job` is the name of the job in that file. If `first_event` is also the first event in the
+// 0 →, after JobOver: asks for the next `pieces` pieces of the timeline file of the receiver's
+// ranks. `job` is the name of the job in that file. If `first_event` is also the first event in the
 // receiver's file, then both nodes have the same file, and the receiver sends nothing. 0 pieces:
 // node 0 needs no more pieces.
 struct TimelineWanted {
@@ -151,7 +152,7 @@ struct TimelinePiece {
   friend bool operator==(const TimelinePiece&, const TimelinePiece&) = default;
 };
 
-// → 0: the end of the timeline: empty if all lines were sent, otherwise the reason.
+// → 0: the sender sends no more of its timeline. `why` is empty if it has sent all lines.
 struct TimelineEnd {
   std::uint32_t node = 0;
   std::string why;
@@ -174,7 +175,7 @@ struct NodeLeaves {
   friend bool operator==(const NodeLeaves&, const NodeLeaves&) = default;
 };
 
-// 0 →: start a worker in this slot of yours. `number` is for FARANDOLE_ELASTIC_WORKER.
+// 0 →: start a worker in this slot of the receiver. `number` is for FARANDOLE_ELASTIC_WORKER.
 struct WorkerStart {
   std::uint32_t slot = 0;
   std::uint32_t number = 0;
@@ -193,7 +194,7 @@ struct GroupFormed {
   std::uint32_t epoch = 0;
   std::vector<std::uint32_t> slots;    // by rank
   std::vector<std::uint32_t> numbers;  // of the workers, by rank
-  std::uint32_t state_epoch = 0;       // as Membership::state_epoch()
+  std::uint32_t state_epoch = 0;       // see Membership::state_epoch()
   friend bool operator==(const GroupFormed&, const GroupFormed&) = default;
 };
 
@@ -202,15 +203,15 @@ struct NoMoreWorkers {
   friend bool operator==(const NoMoreWorkers&, const NoMoreWorkers&) = default;
 };
 
-// → 0: what the sender knows about the job. It goes to a launcher of node 0 that has replaced a
-// lost launcher.
+// → 0: what the sender knows about the job. The sender sends it when node 0 has a new launcher, in
+// place of a lost one.
 struct NodeState {
   std::uint32_t node = 0;  // the sender
   GroupFormed group{};     // the last group that the sender knows; epoch 0: none
-  // Its workers that run: their slots, and their numbers in the same order.
+  // The running workers of the sender: their slots, and their numbers in the same order.
   std::vector<std::uint32_t> slots{};
   std::vector<std::uint32_t> numbers{};
-  std::vector<std::uint32_t> stopped_slots{};  // of those that are stopped (SIGSTOP)
+  std::vector<std::uint32_t> stopped_slots{};  // of the workers that are stopped (SIGSTOP)
   bool is_finishing = false;                   // a worker has succeeded, so no more are started
   bool is_leaving = false;                     // see NodeLeaves
   friend bool operator==(const NodeState&, const NodeState&) = default;

@@ -29,12 +29,12 @@ inline constexpr auto kNode0ReturnTimeout = std::chrono::seconds(6);
 inline constexpr auto kReplacementTimeout = std::chrono::seconds(5);
 
 // A new launcher of node 0 takes the place of one that was lost. The elastic job has begun, and the
-// launchers of the other nodes wait for it.
+// launchers of the other nodes wait for the new launcher.
 struct Replacement {
   std::uint32_t number = 0;              // how many launchers of node 0 were lost
   std::uint32_t epoch = 0;               // of the last group that the driver knows
   std::vector<std::uint32_t> workers{};  // by node
-  std::vector<std::uint32_t> nodes{};    // the nodes that took part until then, apart from node 0
+  std::vector<std::uint32_t> nodes{};  // the nodes that took part until the loss, apart from node 0
 
   friend bool operator==(const Replacement&, const Replacement&) = default;
 };
@@ -44,10 +44,10 @@ struct NodeOptions {
   // user, and the port is 0; `listen_choice` and `addresses` say where node 0 listens.
   Endpoint endpoint;
   std::optional<ListenChoice> listen_choice{};  // node 0 of such a job
-  // On the other nodes of such a job: the addresses of node 0. A launcher that replaces that of
+  // On the other nodes of such a job: the addresses of node 0. A launcher that replaces the one of
   // node 0 listens at the same addresses.
   std::vector<SocketAddress> addresses{};
-  std::optional<Replacement> replaces{};  // node 0: the job has begun
+  std::optional<Replacement> replaces{};  // node 0: set if it replaces a lost launcher
   int nodes = 1;
   int node = 0;
   int workers = 1;        // 0: this is node 0 of an elastic job with a driver
@@ -78,6 +78,6 @@ struct NodeFlagValues {
 // Checks the flags of a job over several nodes: either all of them must be given, or no flag.
 // Returns nothing if no flag is given. The caller fills in workers, host, port and time-out. A pure
 // function. Errors: kFixCall.
-Result<std::optional<NodeOptions>> parse_node_options(const NodeFlagValues& words);
+Result<std::optional<NodeOptions>> parse_node_options(const NodeFlagValues& flag_values);
 
 }  // namespace farandole

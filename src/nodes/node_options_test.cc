@@ -12,8 +12,8 @@ NodeFlagValues usual_flag_values() {
   return {.join = "10.0.0.1:4711", .nodes = "2", .node = "1", .secret = "file"};
 }
 
-std::string error_of(const NodeFlagValues& words) {
-  return parse_node_options(words).status().message();
+std::string error_of(const NodeFlagValues& flag_values) {
+  return parse_node_options(flag_values).status().message();
 }
 
 TEST(NodeOptions, WithoutFlagsTheJobIsOnOneHost) {
@@ -32,28 +32,31 @@ TEST(NodeOptions, AllFlagsTogetherDescribeTheNode) {
 }
 
 TEST(NodeOptions, ErrorsNameTheMissingFlag) {
-  NodeFlagValues words = usual_flag_values();
-  words.secret.reset();
-  EXPECT_THAT(error_of(words), HasSubstr("--join, --nodes, --node are given without --secret"));
+  NodeFlagValues flag_values = usual_flag_values();
+  flag_values.secret.reset();
+  EXPECT_THAT(error_of(flag_values),
+              HasSubstr("--join, --nodes, --node are given without --secret"));
   EXPECT_THAT(error_of({.join = {}, .nodes = "2", .node = {}, .secret = {}}),
               HasSubstr("--nodes is given without --join, --node, --secret"));
 }
 
 TEST(NodeOptions, SayWhatIsWrong) {
-  const auto with = [](auto change) {
-    NodeFlagValues words = usual_flag_values();
-    change(words);
-    return error_of(words);
+  const auto error_with = [](auto change) {
+    NodeFlagValues flag_values = usual_flag_values();
+    change(flag_values);
+    return error_of(flag_values);
   };
-  EXPECT_THAT(with([](NodeFlagValues& words) { words.node = "2"; }),
+  EXPECT_THAT(error_with([](NodeFlagValues& flag_values) { flag_values.node = "2"; }),
               HasSubstr("--node is 2, but the job has 2 nodes, numbered from 0 to 1"));
-  EXPECT_THAT(with([](NodeFlagValues& words) { words.node = "-1"; }),
+  EXPECT_THAT(error_with([](NodeFlagValues& flag_values) { flag_values.node = "-1"; }),
               HasSubstr("--node is \"-1\"; it must be a whole number"));
-  EXPECT_THAT(with([](NodeFlagValues& words) { words.nodes = "0"; }), HasSubstr("from 1 to 4096"));
-  EXPECT_THAT(with([](NodeFlagValues& words) { words.nodes = "many"; }), HasSubstr("\"many\""));
-  EXPECT_THAT(with([](NodeFlagValues& words) { words.join = "fox"; }),
+  EXPECT_THAT(error_with([](NodeFlagValues& flag_values) { flag_values.nodes = "0"; }),
+              HasSubstr("from 1 to 4096"));
+  EXPECT_THAT(error_with([](NodeFlagValues& flag_values) { flag_values.nodes = "many"; }),
+              HasSubstr("\"many\""));
+  EXPECT_THAT(error_with([](NodeFlagValues& flag_values) { flag_values.join = "fox"; }),
               HasSubstr("--join \"fox\": the port is missing"));
-  EXPECT_THAT(with([](NodeFlagValues& words) { words.secret = ""; }),
+  EXPECT_THAT(error_with([](NodeFlagValues& flag_values) { flag_values.secret = ""; }),
               HasSubstr("`farandole secret FILE` makes one"));
 }
 

@@ -17,13 +17,13 @@ namespace farandole {
 namespace {
 
 constexpr auto kDialInterval = std::chrono::milliseconds(500);
-constexpr auto kRedialInterval = std::chrono::milliseconds(50);  // while node 0 is away
+constexpr auto kRedialInterval = std::chrono::milliseconds(50);  // while node 0 has no launcher
 constexpr auto kDialTimeout = std::chrono::seconds(15);  // for all addresses of the endpoint
 // A process at the endpoint may reject us because it belongs to an earlier job that is about to
 // end, or because it has another secret. After this time, we conclude that it has another secret.
 constexpr auto kRejectedTimeout = std::chrono::seconds(10);
-// After the start timeout, node 0 says which nodes are missing. This launcher waits for that
-// message for this time.
+// When the start timeout is over, node 0 says which nodes are missing. This launcher waits
+// kLastMessageTimeout longer for that message.
 constexpr auto kLastMessageTimeout = std::chrono::seconds(5);
 
 // Returns the text of the endpoint, with a remark if the endpoint means this host. Unless node 0 is
@@ -33,8 +33,8 @@ std::string endpoint_text(const NodeOptions& options) {
   const Endpoint& endpoint = options.endpoint;
   if (!options.addresses.empty()) {
     std::string addresses;
-    for (const SocketAddress& known : options.addresses)
-      addresses.append(addresses.empty() ? "" : ", ").append(known.text());
+    for (const SocketAddress& node_0_address : options.addresses)
+      addresses.append(addresses.empty() ? "" : ", ").append(node_0_address.text());
     return format_text("{} ({})", endpoint.host, addresses);
   }
   const auto address = SocketAddress::parse_ip(endpoint.host);
@@ -43,7 +43,7 @@ std::string endpoint_text(const NodeOptions& options) {
   return endpoint.text() + (is_this_host ? " (this host)" : "");
 }
 
-// Whether a start has either no ports for TensorFlow, or those of all ranks.
+// Whether a start message has either no ports for TensorFlow, or the ports of all ranks.
 bool has_all_ports(const Start& start) {
   const std::size_t ports = start.tensorflow_ports.size();
   if (ports == 0) return start.addresses.empty();
@@ -73,7 +73,7 @@ OtherNode::OtherNode(const TlsContext& context, const NodeOptions& options, Even
       start_deadline_(now + options.start_timeout),
       next_dial_(now),
       heartbeat_(now),
-      show_errors_from_(now + kRejectedTimeout) {}
+      error_notice_time_(now + kRejectedTimeout) {}
 
 Result<std::unique_ptr<OtherNode>> OtherNode::create(const TlsContext& context,
                                                      const NodeOptions& options, TimePoint now) {
@@ -84,7 +84,7 @@ Result<std::unique_ptr<OtherNode>> OtherNode::create(const TlsContext& context,
 Result<NodeEvents> OtherNode::advance(TimePoint now) {
   NodeEvents news;
   if (channel_ == nullptr && node_0_return_deadline_) {
-    // While node 0 is away, no error is final.
+    // While node 0 has no launcher, no error is final.
     (void)connect(now, news);
   } else if (channel_ == nullptr && !start_) {
     FARANDOLE_TRY(connect(now, news));
@@ -102,14 +102,14 @@ Status OtherNode::connect(TimePoint now, NodeEvents& news) {
   if (dialer_ == nullptr) return {};
   auto connection = dialer_->try_connect(now);
   if (!connection.ok()) {
-    const bool is_rejected = dialer_->peer_closed_handshake();
+    const bool is_rejected = dialer_->was_rejected();
     events_.remove(dialer_->descriptor());
     dialer_.reset();
     schedule_dial(connection.status(), is_rejected, now, news);
     if (rejected_since_ && now >= *rejected_since_ + kRejectedTimeout)
       return Status::fix_call(format_text(
           "node 0 at {} rejects this launcher: the file with the secret must be the same on all "
-          "hosts, and --join must name the endpoint of this job ({})",
+          "hosts, and the endpoint must be that of this job ({})",
           options_.endpoint.text(), last_error_.message()));
     return {};
   }
@@ -120,8 +120,8 @@ Status OtherNode::connect(TimePoint now, NodeEvents& news) {
   channel_ = std::make_unique<NodeChannel>(*std::move(connection));
   heartbeat_ = Heartbeat(now);
   if (!options_.addresses.empty()) {
-    FARANDOLE_TRY_ASSIGN(const auto reached, peer_address_of(channel_->descriptor()));
-    endpoint_ = {reached.ip_text(), reached.port};
+    FARANDOLE_TRY_ASSIGN(const auto node_0_address, peer_address_of(channel_->descriptor()));
+    endpoint_ = {node_0_address.ip_text(), node_0_address.port};
   }
   waits_to_send_ = false;
   FARANDOLE_TRY(events_.add(channel_->descriptor(), next_id_++, false));
@@ -131,7 +131,7 @@ Status OtherNode::connect(TimePoint now, NodeEvents& news) {
   return {};
 }
 
-// Looks the name up each time, because it may not be known yet, or change.
+// Looks the name up each time, because it may not be known yet, or its address may change.
 Status OtherNode::begin_dialing(TimePoint now, NodeEvents& news) {
   if (now < next_dial_) return {};
   auto resolved = options_.addresses.empty()
@@ -145,12 +145,12 @@ Status OtherNode::begin_dialing(TimePoint now, NodeEvents& news) {
   }
   const Link link{.dialer = {Role::kAgent, static_cast<std::uint32_t>(options_.node)},
                   .listener = {Role::kLauncher, 0}};
-  const DialOptions dialing{.addresses = *std::move(resolved),
-                            .link = link,
-                            .rounds = 1,
-                            .tcp = tcp_options(options_.is_elastic)};
+  const DialOptions dial_options{.addresses = *std::move(resolved),
+                                 .link = link,
+                                 .rounds = 1,
+                                 .tcp = tcp_options(options_.is_elastic)};
   FARANDOLE_TRY_ASSIGN(dialer_,
-                       Dialer::start(context_, dialing, now,
+                       Dialer::start(context_, dial_options, now,
                                      std::min(now + kDialTimeout,
                                               node_0_return_deadline_.value_or(start_deadline_))));
   return events_.add(dialer_->descriptor(), next_id_++, false);
@@ -163,12 +163,13 @@ void OtherNode::schedule_dial(const Status& why, bool is_rejected, TimePoint now
   if (node_0_return_deadline_) return;
   if (!is_rejected) rejected_since_.reset();
   if (is_rejected && !rejected_since_) rejected_since_ = now;
-  const std::string waiting = waiting_text({0}, options_.nodes) + " at " + endpoint_text(options_);
-  if (!std::exchange(has_shown_waiting_, true)) news.notices.push_back(waiting);
+  const std::string waiting_notice =
+      waiting_text({0}, options_.nodes) + " at " + endpoint_text(options_);
+  if (!std::exchange(has_shown_waiting_, true)) news.notices.push_back(waiting_notice);
   // Do not show at once that node 0 does not listen yet: that is normal at the start.
-  if (!is_rejected && now < show_errors_from_) return;
+  if (!is_rejected && now < error_notice_time_) return;
   if (!std::exchange(has_shown_error_, true))
-    news.notices.push_back(format_text("{}: {}", waiting, why.message()));
+    news.notices.push_back(format_text("{}: {}", waiting_notice, why.message()));
 }
 
 Status OtherNode::receive(TimePoint now, NodeEvents& news) {
@@ -191,11 +192,12 @@ Status OtherNode::handle(const NodeMessage& message, NodeEvents& news) {
     news.node_0_is_back = true;
     if (node_ended_) tell(*node_ended_);
   }
-  if (const auto* waiting = std::get_if<MissingNodes>(&message);
-      waiting != nullptr && waiting->missing != missing_) {
-    missing_ = waiting->missing;
-    if (!missing_.empty() && missing_.back() < kNodesMax)
-      news.notices.push_back(waiting_text({missing_.begin(), missing_.end()}, options_.nodes));
+  if (const auto* missing_nodes = std::get_if<MissingNodes>(&message);
+      missing_nodes != nullptr && missing_nodes->missing != missing_nodes_) {
+    missing_nodes_ = missing_nodes->missing;
+    if (!missing_nodes_.empty() && missing_nodes_.back() < kNodesMax)
+      news.notices.push_back(
+          waiting_text({missing_nodes_.begin(), missing_nodes_.end()}, options_.nodes));
   }
   if (const auto* start = std::get_if<Start>(&message); start != nullptr && !start_) {
     const auto node = static_cast<std::size_t>(options_.node);
@@ -214,14 +216,15 @@ Status OtherNode::handle(const NodeMessage& message, NodeEvents& news) {
     news.failures.back().failure.why = escape_controls(failed_node->failure.why);
   }
   if (start_ && is_for_launcher(message)) news.messages.push_back(message);
-  if (const auto* over = std::get_if<JobOver>(&message)) {
-    job_exit_code_ = static_cast<int>(over->exit_code & 0xFFU);
+  if (const auto* job_over = std::get_if<JobOver>(&message)) {
+    job_exit_code_ = static_cast<int>(job_over->exit_code & 0xFFU);
     outcome_ = job_exit_code_ == 0;
   }
   return {};
 }
 
-// Before the start, node 0 may be started again. After the end, it may leave.
+// Before the start, dials again, because node 0 may be started again. After the end of the job,
+// node 0 may leave.
 void OtherNode::handle_loss(TimePoint now, NodeEvents& news) {
   const Status why = channel_->status();
   events_.remove(channel_->descriptor());
@@ -258,7 +261,7 @@ Status OtherNode::update_interest() {
 void OtherNode::tell(const NodeMessage& message) {
   if (channel_ == nullptr) return;
   channel_->send(message);
-  // The next advance() reports an error.
+  // If this fails, the next advance() reports the error.
   (void)update_interest();
 }
 
@@ -274,9 +277,9 @@ void OtherNode::report_end(int exit_code, const std::vector<std::string>& report
 Status OtherNode::timeout_error() const {
   const auto seconds =
       std::chrono::duration_cast<std::chrono::seconds>(options_.start_timeout).count();
-  if (!missing_.empty())
+  if (!missing_nodes_.empty())
     return Status::stop(format_text("{} of {} did not come within {} s (--start-timeout)",
-                                    node_list_text({missing_.begin(), missing_.end()}),
+                                    node_list_text({missing_nodes_.begin(), missing_nodes_.end()}),
                                     options_.nodes, seconds));
   return Status::stop(format_text(
       "node 0 of {} was not reached at {} within {} s (--start-timeout); {} ({})", options_.nodes,
@@ -292,11 +295,11 @@ TimePoint OtherNode::deadline() const {
     return std::min(*node_0_return_deadline_,
                     dialer_ != nullptr ? dialer_->next_deadline() : next_dial_);
   if (start_)
-    return std::min(has_heartbeat() ? heartbeat_.next() : TimePoint::max(),
+    return std::min(has_heartbeat() ? heartbeat_.next_time() : TimePoint::max(),
                     node_0_return_deadline_.value_or(TimePoint::max()));
   if (channel_ != nullptr) return start_deadline_ + kLastMessageTimeout;
-  const TimePoint next = dialer_ != nullptr ? dialer_->next_deadline() : next_dial_;
-  return std::min(next, start_deadline_);
+  const TimePoint dial_time = dialer_ != nullptr ? dialer_->next_deadline() : next_dial_;
+  return std::min(dial_time, start_deadline_);
 }
 
 }  // namespace farandole

@@ -62,13 +62,13 @@ class OtherNode final : public NodeLink {
   std::unique_ptr<Dialer> dialer_;
   std::unique_ptr<NodeChannel> channel_;
   bool waits_to_send_ = false;
-  Heartbeat heartbeat_;  // of the channel; counts while has_heartbeat()
+  Heartbeat heartbeat_;  // of channel_; used while has_heartbeat()
   Status last_error_;    // of dialing
   std::optional<TimePoint> rejected_since_;
-  TimePoint show_errors_from_;
+  TimePoint error_notice_time_;
   bool has_shown_waiting_ = false;
   bool has_shown_error_ = false;
-  std::vector<std::uint32_t> missing_;
+  std::vector<std::uint32_t> missing_nodes_;
   std::optional<Start> start_;
   std::optional<bool> outcome_;
   std::optional<int> job_exit_code_;

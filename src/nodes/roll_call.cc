@@ -20,16 +20,16 @@ std::string waiting_text(const std::vector<int>& missing, int nodes) {
   return format_text("waiting for {} of {}", node_list_text(missing), nodes);
 }
 
-RollCall::RollCall(const Hello& own, const std::optional<Replacement>& replaces)
-    : nodes_(own.nodes),
-      version_(own.version),
-      uses_jax_(own.uses_jax),
-      is_elastic_(own.is_elastic),
-      is_complete_(own.nodes == 1) {
+RollCall::RollCall(const Hello& own_hello, const std::optional<Replacement>& replaces)
+    : nodes_(own_hello.nodes),
+      version_(own_hello.version),
+      uses_jax_(own_hello.uses_jax),
+      is_elastic_(own_hello.is_elastic),
+      is_complete_(own_hello.nodes == 1) {
   nodes_.front() = {.is_present = true,
-                    .workers = static_cast<int>(own.workers),
-                    .host = own.host,
-                    .tensorflow_ports = own.tensorflow_ports};
+                    .workers = static_cast<int>(own_hello.workers),
+                    .host = own_hello.host,
+                    .tensorflow_ports = own_hello.tensorflow_ports};
   if (!replaces) return;
   is_complete_ = true;
   expected_.insert(replaces->nodes.begin(), replaces->nodes.end());
@@ -41,22 +41,24 @@ RollCall::RollCall(const Hello& own, const std::optional<Replacement>& replaces)
 // The flags that change the variables of the workers must be the same on all nodes. Returns the
 // text of the rejection if a flag differs.
 std::string RollCall::flag_conflict_of(const Hello& hello) const {
-  const auto differs = [&](const char* flag, bool own, bool other) -> std::string {
-    if (own == other) return {};
+  const auto conflict_text = [&](const char* flag, bool own_has_flag,
+                                 bool other_has_flag) -> std::string {
+    if (own_has_flag == other_has_flag) return {};
     return format_text(
         "node {} on {} was started with {}, but node {} on {} without it; start all nodes with the "
         "same flags",
-        own ? 0 : hello.node, own ? at(0).host : escape_controls(hello.host), flag,
-        own ? hello.node : 0, own ? escape_controls(hello.host) : at(0).host);
+        own_has_flag ? 0 : hello.node, own_has_flag ? at(0).host : escape_controls(hello.host),
+        flag, own_has_flag ? hello.node : 0,
+        own_has_flag ? escape_controls(hello.host) : at(0).host);
   };
-  const std::string tensorflow =
-      differs("--tf-config", !at(0).tensorflow_ports.empty(), !hello.tensorflow_ports.empty());
+  const std::string tensorflow = conflict_text("--tf-config", !at(0).tensorflow_ports.empty(),
+                                               !hello.tensorflow_ports.empty());
   if (!tensorflow.empty()) return tensorflow;
   if (!hello.tensorflow_ports.empty() && hello.tensorflow_ports.size() != hello.workers)
     return format_text("node {} has {} workers, but {} ports for TensorFlow", hello.node,
                        hello.workers, hello.tensorflow_ports.size());
-  const std::string elastic = differs("--min-workers", is_elastic_, hello.is_elastic);
-  return elastic.empty() ? differs("--jax", uses_jax_, hello.uses_jax) : elastic;
+  const std::string elastic = conflict_text("--min-workers", is_elastic_, hello.is_elastic);
+  return elastic.empty() ? conflict_text("--jax", uses_jax_, hello.uses_jax) : elastic;
 }
 
 std::string RollCall::rejection_of(const Hello& hello) const {
@@ -78,7 +80,7 @@ std::string RollCall::rejection_of(const Hello& hello) const {
     return format_text(
         "node {} has already joined, on {} ({}); start each node once, with --node 0 "
         "to --node {}",
-        number, at(number).host, at(number).from, nodes() - 1);
+        number, at(number).host, at(number).address, nodes() - 1);
   if (is_complete_ && !is_elastic_)
     return format_text("the job runs already; {} cannot join it again", name(number));
   if (is_complete_ && hello.workers != static_cast<std::uint32_t>(at(number).workers))
@@ -109,7 +111,7 @@ std::string RollCall::size_conflict_of(const Hello& hello) const {
   return {};
 }
 
-RollCall::Verdict RollCall::add_launcher(const Hello& hello, const std::string& from) {
+RollCall::Verdict RollCall::add_launcher(const Hello& hello, const std::string& address) {
   const std::string version_conflict = version_conflict_of(hello);
   const bool has_joined = hello.node < nodes_.size() && at(static_cast<int>(hello.node)).is_present;
   if (!version_conflict.empty()) return {version_conflict, !is_complete_ && !has_joined};
@@ -125,7 +127,7 @@ RollCall::Verdict RollCall::add_launcher(const Hello& hello, const std::string& 
                                       .workers = static_cast<int>(hello.workers),
                                       .host = escape_controls(hello.host),
                                       .tensorflow_ports = hello.tensorflow_ports,
-                                      .from = from};
+                                      .address = address};
   expected_.erase(static_cast<int>(hello.node));
   is_complete_ = is_complete_ || std::ranges::all_of(nodes_, &Node::is_present);
   return {};
@@ -136,30 +138,30 @@ void RollCall::remove_launcher(int node) {
   if (!is_complete_) at(node).workers = 0;
 }
 
-void RollCall::end(int node, int exit_code) {
+void RollCall::record_end(int node, int exit_code) {
   if (!at(node).exit_code) at(node).exit_code = at(node).is_needed ? exit_code : 0;
 }
 
 // Node 0 is always needed, because it decides.
 void RollCall::group_formed(const std::vector<std::uint32_t>& slots) {
-  auto first = static_cast<std::uint32_t>(nodes_.front().workers);
+  auto first_slot = static_cast<std::uint32_t>(nodes_.front().workers);
   for (Node& node : nodes_ | std::views::drop(1)) {
-    const std::uint32_t end = first + static_cast<std::uint32_t>(node.workers);
-    node.is_needed =
-        std::ranges::any_of(slots, [&](std::uint32_t slot) { return slot >= first && slot < end; });
+    const std::uint32_t end = first_slot + static_cast<std::uint32_t>(node.workers);
+    node.is_needed = std::ranges::any_of(
+        slots, [&](std::uint32_t slot) { return slot >= first_slot && slot < end; });
     if (!node.is_needed && node.exit_code) node.exit_code = 0;
-    first = end;
+    first_slot = end;
   }
 }
 
-std::vector<int> RollCall::missing() const {
+std::vector<int> RollCall::missing_nodes() const {
   std::vector<int> missing;
   for (int node = 0; node < nodes(); ++node)
     if (!at(node).is_present) missing.push_back(node);
   return missing;
 }
 
-std::vector<int> RollCall::workers() const {
+std::vector<int> RollCall::worker_counts() const {
   std::vector<int> workers;
   for (const Node& node : nodes_) workers.push_back(node.workers);
   return workers;

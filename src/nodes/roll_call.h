@@ -22,18 +22,19 @@ std::string waiting_text(const std::vector<int>& missing, int nodes);
 
 class RollCall {
  public:
-  // Node 0 has already joined. `own` describes node 0. If node 0 replaces a lost launcher, the job
-  // is complete, and the nodes that took part in it may join again.
-  explicit RollCall(const Hello& own, const std::optional<Replacement>& replaces = {});
+  // Node 0 has already joined. `own_hello` describes node 0. If node 0 replaces a lost launcher,
+  // the job is complete, and the nodes that took part in it may join again.
+  explicit RollCall(const Hello& own_hello, const std::optional<Replacement>& replaces = {});
 
   struct Verdict {
     std::string rejection;  // why the node cannot take part; empty if it can
     bool ends_job = false;  // whether the job must end, because the nodes contradict each other
-    // Whether this node of an elastic job has already joined, but may be about to leave.
+    // Whether the rejection may end soon: an elastic job already has this node, but the node may be
+    // about to leave.
     bool may_change = false;
   };
-  // A launcher has sent its Hello. `from` is its address, for messages to the user.
-  Verdict add_launcher(const Hello& hello, const std::string& from);
+  // A launcher has sent its Hello. `address` is its address, for messages to the user.
+  Verdict add_launcher(const Hello& hello, const std::string& address);
   // Whether a node that took part in the job may still join again.
   bool expects_nodes() const { return !expected_.empty(); }
   // From now on, rejects the nodes that have not joined again, because the job has gone on without
@@ -44,7 +45,7 @@ class RollCall {
   // new nodes, one after the other.
   void remove_launcher(int node);
   // All workers of a node have ended.
-  void end(int node, int exit_code);
+  void record_end(int node, int exit_code);
   // Call it when the group of an elastic job is formed of the workers in these slots. The job goes
   // on without the nodes that have none of these slots, so failures of these nodes do not fail the
   // job.
@@ -53,9 +54,9 @@ class RollCall {
   // Whether all nodes have been in the job at the same time. From then on, no node can join any
   // more, except in an elastic job.
   bool is_complete() const { return is_complete_; }
-  std::vector<int> missing() const;
+  std::vector<int> missing_nodes() const;
   // The number of workers by node. Call it when is_complete().
-  std::vector<int> workers() const;
+  std::vector<int> worker_counts() const;
   // The ports for TensorFlow by rank. Call it when is_complete().
   std::vector<std::uint32_t> tensorflow_ports() const;
   // The nodes with running workers. A node that has left does not count.
@@ -74,7 +75,7 @@ class RollCall {
     int workers = 0;
     std::string host{};
     std::vector<std::uint32_t> tensorflow_ports{};
-    std::string from{};
+    std::string address{};
     std::optional<int> exit_code{};
     bool is_needed = true;  // false: the last group has no worker of this node
   };

@@ -28,32 +28,33 @@ TEST(RollCall, NamesTheMissingNodes) {
 
 TEST(RollCall, AnotherVersionIsRejected) {
   RollCall roll({.nodes = 2, .workers = 1, .host = "fox", .version = "1.0"});
-  Hello other = hello(1, 2);
-  other.version = "1.1";
-  const RollCall::Verdict verdict = roll.add_launcher(other, "b");
+  Hello node_1_hello = hello(1, 2);
+  node_1_hello.version = "1.1";
+  const RollCall::Verdict verdict = roll.add_launcher(node_1_hello, "b");
   EXPECT_EQ(
       verdict.rejection,
       "node 0 on fox has version \"1.0\" of Farandole, and node 1 on hen has version \"1.1\"; "
       "install the same version on all hosts");
   EXPECT_TRUE(verdict.ends_job);
-  other.version = "1.0";
-  EXPECT_EQ(roll.add_launcher(other, "b").rejection, "");
-  RollCall of_three({.nodes = 3, .workers = 1, .host = "fox", .version = "1.0"});
-  other.nodes = 3;
-  EXPECT_EQ(of_three.add_launcher(other, "b").rejection, "");
-  other.version = "1.1";
-  EXPECT_FALSE(of_three.add_launcher(other, "c").ends_job) << "this node has already joined";
+  node_1_hello.version = "1.0";
+  EXPECT_EQ(roll.add_launcher(node_1_hello, "b").rejection, "");
+  RollCall roll_of_three({.nodes = 3, .workers = 1, .host = "fox", .version = "1.0"});
+  node_1_hello.nodes = 3;
+  EXPECT_EQ(roll_of_three.add_launcher(node_1_hello, "b").rejection, "");
+  node_1_hello.version = "1.1";
+  EXPECT_FALSE(roll_of_three.add_launcher(node_1_hello, "c").ends_job)
+      << "this node has already joined";
 }
 
 TEST(RollCall, IsCompleteInAnyOrder) {
   RollCall roll = three_nodes();
-  EXPECT_THAT(roll.missing(), ElementsAre(1, 2));
+  EXPECT_THAT(roll.missing_nodes(), ElementsAre(1, 2));
   EXPECT_EQ(roll.add_launcher(hello(2, 3, 4), "b").rejection, "");
   EXPECT_FALSE(roll.is_complete());
-  EXPECT_THAT(roll.missing(), ElementsAre(1));
+  EXPECT_THAT(roll.missing_nodes(), ElementsAre(1));
   EXPECT_EQ(roll.add_launcher(hello(1, 3, 1), "a").rejection, "");
   EXPECT_TRUE(roll.is_complete());
-  EXPECT_THAT(roll.workers(), ElementsAre(2, 1, 4));
+  EXPECT_THAT(roll.worker_counts(), ElementsAre(2, 1, 4));
   EXPECT_EQ(roll.name(2), "node 2 (hen)");
 }
 
@@ -63,34 +64,34 @@ TEST(RollCall, ANodeThatLeftBeforeTheStartMayJoinAgain) {
   RollCall roll = three_nodes();
   EXPECT_EQ(roll.add_launcher(hello(1, 3, 7), "a").rejection, "");
   roll.remove_launcher(1);
-  EXPECT_THAT(roll.missing(), ElementsAre(1, 2));
+  EXPECT_THAT(roll.missing_nodes(), ElementsAre(1, 2));
   EXPECT_EQ(roll.add_launcher(hello(1, 3, 2), "b").rejection, "");
   EXPECT_EQ(roll.add_launcher(hello(2), "c").rejection, "");
-  EXPECT_THAT(roll.workers(), ElementsAre(2, 2, 1));
+  EXPECT_THAT(roll.worker_counts(), ElementsAre(2, 2, 1));
 }
 
 TEST(RollCall, ANodeOfAnElasticJobMayJoinAgainWithTheSameNumberOfWorkers) {
   RollCall roll({.nodes = 2, .workers = 1, .host = "fox", .is_elastic = true});
-  Hello elastic = hello(1, 2, 3);
-  EXPECT_THAT(roll.add_launcher(elastic, "a").rejection, HasSubstr("without it"));
-  elastic.is_elastic = true;
-  EXPECT_EQ(roll.add_launcher(elastic, "a").rejection, "");
+  Hello elastic_hello = hello(1, 2, 3);
+  EXPECT_THAT(roll.add_launcher(elastic_hello, "a").rejection, HasSubstr("without it"));
+  elastic_hello.is_elastic = true;
+  EXPECT_EQ(roll.add_launcher(elastic_hello, "a").rejection, "");
   EXPECT_TRUE(roll.is_complete());
-  const auto second = roll.add_launcher(elastic, "b");
-  EXPECT_THAT(second.rejection, HasSubstr("node 1 has already joined"));
-  EXPECT_TRUE(second.may_change);
+  const auto second_verdict = roll.add_launcher(elastic_hello, "b");
+  EXPECT_THAT(second_verdict.rejection, HasSubstr("node 1 has already joined"));
+  EXPECT_TRUE(second_verdict.may_change);
   roll.remove_launcher(1);
-  elastic.workers = 2;
-  const auto verdict = roll.add_launcher(elastic, "b");
+  elastic_hello.workers = 2;
+  const auto verdict = roll.add_launcher(elastic_hello, "b");
   EXPECT_THAT(verdict.rejection, HasSubstr("node 1 (hen) had 3 workers, so it can come back with "
                                            "the same number, but not 2"));
   EXPECT_FALSE(verdict.ends_job);
-  elastic.is_elastic = false;
-  elastic.workers = 3;
-  EXPECT_FALSE(roll.add_launcher(elastic, "b").ends_job) << "the job runs";
-  elastic.is_elastic = true;
-  EXPECT_EQ(roll.add_launcher(elastic, "b").rejection, "");
-  roll.end(0, 0);
+  elastic_hello.is_elastic = false;
+  elastic_hello.workers = 3;
+  EXPECT_FALSE(roll.add_launcher(elastic_hello, "b").ends_job) << "the job runs";
+  elastic_hello.is_elastic = true;
+  EXPECT_EQ(roll.add_launcher(elastic_hello, "b").rejection, "");
+  roll.record_end(0, 0);
   EXPECT_FALSE(roll.outcome().has_value());
   roll.remove_launcher(1);
   EXPECT_EQ(roll.outcome(), true);
@@ -98,18 +99,19 @@ TEST(RollCall, ANodeOfAnElasticJobMayJoinAgainWithTheSameNumberOfWorkers) {
 
 TEST(RollCall, AnElasticJobGetsNewNodesInTheirOrder) {
   RollCall roll({.nodes = 1, .workers = 2, .host = "fox", .is_elastic = true});
-  Hello elastic = hello(2, 3, 4);
-  elastic.is_elastic = true;
-  EXPECT_THAT(roll.add_launcher(elastic, "a").rejection, HasSubstr("there is no other node 2"));
-  elastic.node = 1;
-  elastic.is_elastic = false;
-  EXPECT_THAT(roll.add_launcher(elastic, "a").rejection, HasSubstr("without it"));
-  elastic.is_elastic = true;
-  elastic.workers = 0;
-  EXPECT_THAT(roll.add_launcher(elastic, "a").rejection, HasSubstr("node 1 has 0 workers"));
-  elastic.workers = 4;
-  EXPECT_EQ(roll.add_launcher(elastic, "a").rejection, "");
-  EXPECT_THAT(roll.workers(), ElementsAre(2, 4));
+  Hello elastic_hello = hello(2, 3, 4);
+  elastic_hello.is_elastic = true;
+  EXPECT_THAT(roll.add_launcher(elastic_hello, "a").rejection,
+              HasSubstr("there is no other node 2"));
+  elastic_hello.node = 1;
+  elastic_hello.is_elastic = false;
+  EXPECT_THAT(roll.add_launcher(elastic_hello, "a").rejection, HasSubstr("without it"));
+  elastic_hello.is_elastic = true;
+  elastic_hello.workers = 0;
+  EXPECT_THAT(roll.add_launcher(elastic_hello, "a").rejection, HasSubstr("node 1 has 0 workers"));
+  elastic_hello.workers = 4;
+  EXPECT_EQ(roll.add_launcher(elastic_hello, "a").rejection, "");
+  EXPECT_THAT(roll.worker_counts(), ElementsAre(2, 4));
   EXPECT_EQ(roll.name(1), "node 1 (hen)");
 }
 
@@ -118,23 +120,23 @@ TEST(RollCall, AReplacementExpectsTheNodesThatTookPart) {
                 Replacement{.number = 1, .workers = {0, 1, 1, 2}, .nodes = {1, 3}});
   EXPECT_TRUE(roll.is_complete());
   EXPECT_TRUE(roll.expects_nodes());
-  const auto again = [](std::uint32_t node, std::uint32_t workers) {
+  const auto hello_again = [](std::uint32_t node, std::uint32_t workers) {
     Hello hello{.node = node, .nodes = 4, .workers = workers, .host = "hen", .is_elastic = true};
     hello.has_begun = true;
     return hello;
   };
-  EXPECT_EQ(roll.add_launcher(again(1, 1), "a").rejection, "");
-  EXPECT_THAT(roll.add_launcher(again(2, 1), "a").rejection,
+  EXPECT_EQ(roll.add_launcher(hello_again(1, 1), "a").rejection, "");
+  EXPECT_THAT(roll.add_launcher(hello_again(2, 1), "a").rejection,
               HasSubstr("has gone on without node 2"));
-  EXPECT_THAT(roll.add_launcher(again(3, 1), "a").rejection, HasSubstr("had 2 workers"));
-  EXPECT_THAT(roll.workers(), ElementsAre(0, 1, 1, 2));
+  EXPECT_THAT(roll.add_launcher(hello_again(3, 1), "a").rejection, HasSubstr("had 2 workers"));
+  EXPECT_THAT(roll.worker_counts(), ElementsAre(0, 1, 1, 2));
   EXPECT_TRUE(roll.expects_nodes());
   EXPECT_FALSE(roll.stop_expecting().empty());
-  EXPECT_THAT(roll.add_launcher(again(3, 2), "a").rejection,
+  EXPECT_THAT(roll.add_launcher(hello_again(3, 2), "a").rejection,
               HasSubstr("has gone on without node 3"));
-  Hello new_node = again(3, 2);
-  new_node.has_begun = false;
-  EXPECT_EQ(roll.add_launcher(new_node, "a").rejection, "");
+  Hello restarted = hello_again(3, 2);
+  restarted.has_begun = false;
+  EXPECT_EQ(roll.add_launcher(restarted, "a").rejection, "");
 }
 
 TEST(RollCall, TheSecondLauncherOfANodeIsRejectedAlone) {
@@ -161,21 +163,21 @@ TEST(RollCall, AnotherNumberOfNodesEndsTheJobBeforeTheStartOnly) {
 
 TEST(RollCall, HasThePortsForTensorFlowByRank) {
   RollCall roll({.nodes = 3, .workers = 2, .host = "fox", .tensorflow_ports = {1, 2}});
-  Hello two = hello(2, 3, 2);
-  two.tensorflow_ports = {4, 5};
-  Hello one = hello(1);
-  one.tensorflow_ports = {3};
-  EXPECT_EQ(roll.add_launcher(two, "b").rejection, "");
-  EXPECT_EQ(roll.add_launcher(one, "a").rejection, "");
+  Hello node_2_hello = hello(2, 3, 2);
+  node_2_hello.tensorflow_ports = {4, 5};
+  Hello node_1_hello = hello(1);
+  node_1_hello.tensorflow_ports = {3};
+  EXPECT_EQ(roll.add_launcher(node_2_hello, "b").rejection, "");
+  EXPECT_EQ(roll.add_launcher(node_1_hello, "a").rejection, "");
   EXPECT_TRUE(roll.is_complete());
   EXPECT_THAT(roll.tensorflow_ports(), ElementsAre(1, 2, 3, 4, 5));
 }
 
 TEST(RollCall, DifferentFlagsEndTheJob) {
   RollCall without_tensorflow = roll_of(2, 1);
-  Hello other = hello(1, 2);
-  other.tensorflow_ports = {7};
-  auto verdict = without_tensorflow.add_launcher(other, "a");
+  Hello node_1_hello = hello(1, 2);
+  node_1_hello.tensorflow_ports = {7};
+  auto verdict = without_tensorflow.add_launcher(node_1_hello, "a");
   EXPECT_EQ(verdict.rejection,
             "node 1 on hen was started with --tf-config, but node 0 on fox without it; start all "
             "nodes with the same flags");
@@ -185,10 +187,10 @@ TEST(RollCall, DifferentFlagsEndTheJob) {
   EXPECT_EQ(with_tensorflow.add_launcher(hello(1, 2), "a").rejection,
             "node 0 on fox was started with --tf-config, but node 1 on hen without it; start all "
             "nodes with the same flags");
-  EXPECT_THAT(with_tensorflow.add_launcher(other, "a").rejection,
+  EXPECT_THAT(with_tensorflow.add_launcher(node_1_hello, "a").rejection,
               HasSubstr("node 0 on fox was started with --jax, but node 1 on hen without it"));
-  other.tensorflow_ports = {7, 8};
-  verdict = with_tensorflow.add_launcher(other, "a");
+  node_1_hello.tensorflow_ports = {7, 8};
+  verdict = with_tensorflow.add_launcher(node_1_hello, "a");
   EXPECT_EQ(verdict.rejection, "node 1 has 1 workers, but 2 ports for TensorFlow");
   EXPECT_FALSE(with_tensorflow.is_complete());
 }
@@ -201,7 +203,7 @@ TEST(RollCall, ImpossibleNumbersAreRejected) {
   EXPECT_THAT(roll.add_launcher(hello(1, 3, 0), "a").rejection, HasSubstr("1 to 65536"));
   EXPECT_THAT(roll.add_launcher(hello(1, 3, 4'294'967'295), "a").rejection,
               HasSubstr("1 to 65536"));
-  EXPECT_THAT(roll.missing(), ElementsAre(1, 2));
+  EXPECT_THAT(roll.missing_nodes(), ElementsAre(1, 2));
 }
 
 TEST(RollCall, TheJobIsOverWhenAllNodesHaveEndedOrLeft) {
@@ -209,44 +211,44 @@ TEST(RollCall, TheJobIsOverWhenAllNodesHaveEndedOrLeft) {
   EXPECT_EQ(roll.add_launcher(hello(1), "a").rejection, "");
   EXPECT_EQ(roll.add_launcher(hello(2), "b").rejection, "");
   EXPECT_FALSE(roll.outcome().has_value());
-  roll.end(0, 0);
-  roll.end(1, 0);
+  roll.record_end(0, 0);
+  roll.record_end(1, 0);
   EXPECT_THAT(roll.running_nodes(), ElementsAre(2));
   roll.remove_launcher(1);  // it had ended, so this is not a failure
-  RollCall other = roll;
-  roll.end(2, 0);
+  RollCall roll_copy = roll;
+  roll.record_end(2, 0);
   EXPECT_EQ(roll.outcome(), true);
-  other.remove_launcher(2);
-  EXPECT_EQ(other.outcome(), false);
-  EXPECT_THAT(other.add_launcher(hello(2), "c").rejection, HasSubstr("the job runs already"));
+  roll_copy.remove_launcher(2);
+  EXPECT_EQ(roll_copy.outcome(), false);
+  EXPECT_THAT(roll_copy.add_launcher(hello(2), "c").rejection, HasSubstr("the job runs already"));
 }
 
 TEST(RollCall, AFailedNodeFailsTheJob) {
   RollCall roll = roll_of(2, 1);
   EXPECT_EQ(roll.add_launcher(hello(1, 2), "a").rejection, "");
-  roll.end(1, 3);
-  roll.end(0, 0);
+  roll.record_end(1, 3);
+  roll.record_end(0, 0);
   EXPECT_EQ(roll.outcome(), false);
 }
 
 TEST(RollCall, ANodeWithoutAMemberDoesNotFailAnElasticJob) {
   RollCall roll({.nodes = 4, .workers = 1, .host = "fox", .is_elastic = true});
   for (const std::uint32_t node : {1U, 2U, 3U}) {
-    Hello elastic = hello(node, 4, 2);
-    elastic.is_elastic = true;
-    EXPECT_EQ(roll.add_launcher(elastic, "a").rejection, "");
+    Hello elastic_hello = hello(node, 4, 2);
+    elastic_hello.is_elastic = true;
+    EXPECT_EQ(roll.add_launcher(elastic_hello, "a").rejection, "");
   }
-  roll.end(2, 5);
+  roll.record_end(2, 5);
   roll.group_formed({6, 0});  // of nodes 3 and 0
   EXPECT_FALSE(roll.is_needed(1) || roll.is_needed(2));
   EXPECT_TRUE(roll.is_needed(0) && roll.is_needed(3));
-  roll.end(1, 5);
-  roll.end(0, 0);
-  RollCall other = roll;
-  roll.end(3, 0);
+  roll.record_end(1, 5);
+  roll.record_end(0, 0);
+  RollCall roll_copy = roll;
+  roll.record_end(3, 0);
   EXPECT_EQ(roll.outcome(), true);
-  other.end(3, 5);
-  EXPECT_EQ(other.outcome(), false);
+  roll_copy.record_end(3, 5);
+  EXPECT_EQ(roll_copy.outcome(), false);
 }
 
 // Launchers join and leave in random order. The job never has two launchers of one node. It always
@@ -255,23 +257,23 @@ TEST(RollCall, RandomEventsNeverBreakTheRules) {
   for (unsigned seed = 0; seed < 500; ++seed) {
     std::mt19937 random(seed);
     RollCall roll = roll_of(4, 1);
-    std::vector<bool> here{true, false, false, false};
+    std::vector<bool> is_here{true, false, false, false};
     while (!roll.is_complete()) {
       const auto node = static_cast<int>(random() % 5);
-      const bool leaves = node > 0 && node < 4 && here[static_cast<std::size_t>(node)];
+      const bool leaves = node > 0 && node < 4 && is_here[static_cast<std::size_t>(node)];
       if (leaves && random() % 3 == 0) {
         roll.remove_launcher(node);
-        here[static_cast<std::size_t>(node)] = false;
+        is_here[static_cast<std::size_t>(node)] = false;
         continue;
       }
       const bool accepted =
           roll.add_launcher(hello(static_cast<std::uint32_t>(node), 4), "a").rejection.empty();
-      const bool is_free = node > 0 && node < 4 && !here[static_cast<std::size_t>(node)];
+      const bool is_free = node > 0 && node < 4 && !is_here[static_cast<std::size_t>(node)];
       EXPECT_EQ(accepted, is_free);
-      if (accepted) here[static_cast<std::size_t>(node)] = true;
+      if (accepted) is_here[static_cast<std::size_t>(node)] = true;
     }
-    EXPECT_EQ(here, (std::vector<bool>{true, true, true, true}));
-    EXPECT_TRUE(roll.missing().empty());
+    EXPECT_EQ(is_here, (std::vector<bool>{true, true, true, true}));
+    EXPECT_TRUE(roll.missing_nodes().empty());
   }
 }
 

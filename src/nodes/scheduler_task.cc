@@ -22,9 +22,9 @@ struct SchedulerVariables {
   EndpointVariables endpoint{};    // of node 0
 };
 
-// A row matches if its variables for `node` and, if it names one, `nodes` are set. The first row
-// that matches is used. The row of srun comes late, because srun may start other launchers of this
-// table.
+// A row matches if its variable for `node` is set, and also that for `nodes`, if the row has one.
+// The first row that matches is used. The row of srun comes late, because srun may start other
+// launchers of this table.
 constexpr std::array<SchedulerVariables, 9> kSchedulers{{
     {.scheduler = "Kubeflow Trainer",
      .node = "PET_NODE_RANK",
@@ -43,7 +43,7 @@ constexpr std::array<SchedulerVariables, 9> kSchedulers{{
     {.scheduler = "PALS", .node = "PALS_RANKID", .nodes = ""},
     {.scheduler = "Flux", .node = "FLUX_TASK_RANK", .nodes = "FLUX_JOB_SIZE"},
     {.scheduler = "srun",
-     .node = "SLURM_NODEID",  // counts in the order of the list, unlike SLURM_PROCID
+     .node = "SLURM_NODEID",  // counts in the order of the node list, unlike SLURM_PROCID
      .nodes = "SLURM_STEP_NUM_TASKS",
      .nodes_on_host = "SLURM_STEP_TASKS_PER_NODE",
      .endpoint = kEndpointOfSlurm},
@@ -51,16 +51,16 @@ constexpr std::array<SchedulerVariables, 9> kSchedulers{{
     {.scheduler = "Volcano", .node = "VC_TASK_INDEX", .nodes = ""},
 }};
 
-// Some clouds describe a job in JSON. The hosts of such a job run no other job, so any port is
-// free.
+// Some clouds describe a job in JSON. The hosts of such a job run no other job, so a fixed port can
+// be used.
 Result<std::optional<SchedulerTask>> find_task_in_cluster(const Environment& environment) {
-  FARANDOLE_TRY_ASSIGN(const auto found, find_cluster_task(environment));
-  if (!found) return std::optional<SchedulerTask>();
+  FARANDOLE_TRY_ASSIGN(const auto cluster_task, find_cluster_task(environment));
+  if (!cluster_task) return std::optional<SchedulerTask>();
   return std::optional(
-      SchedulerTask{.scheduler = found->scheduler,
-                    .node = found->node,
-                    .nodes = found->nodes,
-                    .join = host_and_port(found->first_host, kPortOnExclusiveHosts)});
+      SchedulerTask{.scheduler = cluster_task->scheduler,
+                    .node = cluster_task->node,
+                    .nodes = cluster_task->nodes,
+                    .join = host_and_port(cluster_task->first_host, kPortOnExclusiveHosts)});
 }
 
 }  // namespace
@@ -95,36 +95,37 @@ std::string number_of_processes_text(const SchedulerTask& task) {
                      task.nodes.value_or(0));
 }
 
-Result<CompletedFlagValues> complete_node_flags(NodeFlagValues words,
+Result<CompletedFlagValues> complete_node_flags(NodeFlagValues flag_values,
                                                 const std::optional<SchedulerTask>& task) {
-  const bool gives_nodes = words.nodes.has_value();
-  const bool gives_others = words.join || words.node || words.secret;
-  if (gives_nodes && *words.nodes == "1" && !gives_others) return CompletedFlagValues();
+  const bool gives_nodes = flag_values.nodes.has_value();
+  const bool gives_others = flag_values.join || flag_values.node || flag_values.secret;
+  if (gives_nodes && *flag_values.nodes == "1" && !gives_others) return CompletedFlagValues();
   const bool gives_no_flags = !gives_nodes && !gives_others;
-  if (!task || (task->nodes == 1 && gives_no_flags)) return CompletedFlagValues{words, ""};
+  if (!task || (task->nodes == 1 && gives_no_flags)) return CompletedFlagValues{flag_values, ""};
   if (gives_no_flags && !task->nodes)
     return CompletedFlagValues{
-        words, format_text("this is number {} of {}, but the job is on this host only; for one job "
-                           "over all of these processes, give --join, --nodes and --secret",
-                           task->node, task->scheduler)};
-  if (gives_no_flags || (!words.node && task->nodes_on_host > 1)) {
-    const std::string start = number_of_processes_text(*task);
+        flag_values,
+        format_text("this is number {} of {}, but the job is on this host only; for one job "
+                    "over all of these processes, give --join, --nodes and --secret",
+                    task->node, task->scheduler)};
+  if (gives_no_flags || (!flag_values.node && task->nodes_on_host > 1)) {
+    const std::string beginning = number_of_processes_text(*task);
     constexpr std::string_view kSeparateJobsHint =
         "or give --nodes 1, so that each is a job of its own";
     if (task->nodes_on_host > 1)
       return Status::fix_call(
-          format_text("{}, {} times on this host; start it once on each host ({}), {}", start,
+          format_text("{}, {} times on this host; start it once on each host ({}), {}", beginning,
                       task->nodes_on_host,
                       task->scheduler == "srun" ? "--ntasks-per-node=1" : "one process per host",
                       kSeparateJobsHint));
     return Status::fix_call(format_text(
         "{}; for one job over these hosts, give {}--secret FILE (see `farandole secret`), {}",
-        start, task->join ? "" : "--join HOST:PORT and ", kSeparateJobsHint));
+        beginning, task->join ? "" : "--join HOST:PORT and ", kSeparateJobsHint));
   }
-  if (!words.node) words.node = std::to_string(task->node);
-  if (!words.nodes && task->nodes) words.nodes = std::to_string(*task->nodes);
-  if (!words.join) words.join = task->join;
-  return CompletedFlagValues{words, ""};
+  if (!flag_values.node) flag_values.node = std::to_string(task->node);
+  if (!flag_values.nodes && task->nodes) flag_values.nodes = std::to_string(*task->nodes);
+  if (!flag_values.join) flag_values.join = task->join;
+  return CompletedFlagValues{flag_values, ""};
 }
 
 }  // namespace farandole

@@ -1,6 +1,6 @@
 // SchedulerTask: what a scheduler or launcher, such as Slurm or mpirun, says in the environment
-// about this process. If it has started `farandole run` once on each host, the flags of a job over
-// several nodes follow from it. Pure.
+// about this process. If the scheduler has started `farandole run` once on each host, this
+// determines the flags of a job over several nodes. All functions are pure.
 #pragma once
 
 #include <optional>
@@ -30,14 +30,14 @@ Result<std::optional<SchedulerTask>> find_scheduler_task(const Environment& envi
 std::string number_of_processes_text(const SchedulerTask& task);
 
 struct CompletedFlagValues {
-  NodeFlagValues words;
+  NodeFlagValues flag_values;
   std::string notice;  // for the user; usually empty
 };
 
 // Adds the values that the scheduler knows to those that the user has given. `--nodes 1` alone
 // means a job on this host only. Errors: kFixCall if the scheduler has started several processes
 // and the user has given no flags, because each process would then become a separate job.
-Result<CompletedFlagValues> complete_node_flags(NodeFlagValues words,
+Result<CompletedFlagValues> complete_node_flags(NodeFlagValues flag_values,
                                                 const std::optional<SchedulerTask>& task);
 
 }  // namespace farandole

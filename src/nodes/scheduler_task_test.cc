@@ -15,8 +15,8 @@ using Variables = std::map<std::string, std::string>;
 
 Result<std::optional<SchedulerTask>> task_of(const Variables& variables) {
   return find_scheduler_task([&](const char* name) -> const char* {
-    const auto found = variables.find(name);
-    return found == variables.end() ? nullptr : found->second.c_str();
+    const auto variable = variables.find(name);
+    return variable == variables.end() ? nullptr : variable->second.c_str();
   });
 }
 
@@ -126,14 +126,16 @@ TEST(SchedulerTaskTest, ImpossibleValuesAreErrors) {
               HasSubstr("SLURM_NODEID=2 and SLURM_STEP_NUM_TASKS=2: there is no such process"));
 }
 
-// What the user gives, completed by Slurm's variables.
+// Completes the flags that the user gives with the values of Slurm's variables.
 class CompletedBySlurm : public ::testing::Test {
  protected:
-  Result<CompletedFlagValues> complete(const NodeFlagValues& words) {
-    return complete_node_flags(words, *task_of(variables_));
+  Result<CompletedFlagValues> complete(const NodeFlagValues& flag_values) {
+    return complete_node_flags(flag_values, *task_of(variables_));
   }
-  std::string error(const NodeFlagValues& words) { return complete(words).status().message(); }
-  static NodeFlagValues with_secret() {
+  std::string error_of(const NodeFlagValues& flag_values) {
+    return complete(flag_values).status().message();
+  }
+  static NodeFlagValues flags_with_secret() {
     return {.join = {}, .nodes = {}, .node = {}, .secret = "file"};
   }
 
@@ -141,36 +143,36 @@ class CompletedBySlurm : public ::testing::Test {
 };
 
 TEST_F(CompletedBySlurm, TheSecretIsEnough) {
-  const auto completed = complete(with_secret());
+  const auto completed = complete(flags_with_secret());
   ASSERT_TRUE(completed.ok());
-  EXPECT_EQ(completed->words.join, "hen07:20034");
-  EXPECT_EQ(completed->words.nodes, "2");
-  EXPECT_EQ(completed->words.node, "1");
+  EXPECT_EQ(completed->flag_values.join, "hen07:20034");
+  EXPECT_EQ(completed->flag_values.nodes, "2");
+  EXPECT_EQ(completed->flag_values.node, "1");
   EXPECT_EQ(completed->notice, "");
 }
 
 TEST_F(CompletedBySlurm, ValuesOfTheUserHavePriority) {
   const auto completed = complete({.join = "owl:1", .nodes = "7", .node = "6", .secret = "file"});
-  EXPECT_EQ(completed->words.join, "owl:1");
-  EXPECT_EQ(completed->words.nodes, "7");
-  EXPECT_EQ(completed->words.node, "6");
+  EXPECT_EQ(completed->flag_values.join, "owl:1");
+  EXPECT_EQ(completed->flag_values.nodes, "7");
+  EXPECT_EQ(completed->flag_values.node, "6");
 }
 
 TEST_F(CompletedBySlurm, NoFlagsAreAnError) {
-  EXPECT_THAT(error({}), AllOf(HasSubstr("srun has started this command 2 times"),
-                               HasSubstr("give --secret FILE"), HasSubstr("--nodes 1")));
+  EXPECT_THAT(error_of({}), AllOf(HasSubstr("srun has started this command 2 times"),
+                                  HasSubstr("give --secret FILE"), HasSubstr("--nodes 1")));
   variables_ = {{"PMI_RANK", "0"}, {"PMI_SIZE", "2"}};
-  EXPECT_THAT(error({}), HasSubstr("give --join HOST:PORT and --secret FILE"));
+  EXPECT_THAT(error_of({}), HasSubstr("give --join HOST:PORT and --secret FILE"));
   variables_ = {{"TF_CONFIG", R"({"cluster":{"worker":["a:1","b:1"]},)"
                               R"("task":{"type":"worker","index":0}})"}};
-  EXPECT_THAT(error({}), HasSubstr("TF_CONFIG describes a job of 2 processes; for one job"));
+  EXPECT_THAT(error_of({}), HasSubstr("TF_CONFIG describes a job of 2 processes; for one job"));
 }
 
 TEST_F(CompletedBySlurm, SeveralProcessesOnOneHostAreAnError) {
   variables_["SLURM_STEP_TASKS_PER_NODE"] = "2(x3),1";
   variables_["SLURM_STEP_NUM_TASKS"] = "7";
-  for (const NodeFlagValues& words : {NodeFlagValues(), with_secret()})
-    EXPECT_THAT(error(words),
+  for (const NodeFlagValues& flag_values : {NodeFlagValues(), flags_with_secret()})
+    EXPECT_THAT(error_of(flag_values),
                 AllOf(HasSubstr("srun has started this command 7 times, 2 times on this host"),
                       HasSubstr("--ntasks-per-node=1")));
 }
@@ -178,27 +180,27 @@ TEST_F(CompletedBySlurm, SeveralProcessesOnOneHostAreAnError) {
 TEST_F(CompletedBySlurm, OneNodeIsAJobOfItsOwn) {
   const auto completed = complete({.join = {}, .nodes = "1", .node = {}, .secret = {}});
   ASSERT_TRUE(completed.ok());
-  EXPECT_FALSE(completed->words.nodes.has_value());
+  EXPECT_FALSE(completed->flag_values.nodes.has_value());
   variables_["SLURM_NODEID"] = "0";
   variables_["SLURM_STEP_NUM_TASKS"] = "1";
-  EXPECT_FALSE(complete({})->words.nodes.has_value());
-  // The same command as on several hosts.
-  EXPECT_EQ(complete(with_secret())->words.nodes, "1");
-  EXPECT_EQ(complete(with_secret())->words.node, "0");
+  EXPECT_FALSE(complete({})->flag_values.nodes.has_value());
+  // This is the same command as on several hosts.
+  EXPECT_EQ(complete(flags_with_secret())->flag_values.nodes, "1");
+  EXPECT_EQ(complete(flags_with_secret())->flag_values.node, "0");
 }
 
 TEST_F(CompletedBySlurm, WithoutANumberOfNodesThereIsANotice) {
   variables_ = {{"JOB_COMPLETION_INDEX", "5"}};
   EXPECT_THAT(complete({})->notice, HasSubstr("number 5 of a job of Kubernetes"));
   const auto completed = complete({.join = "a:1", .nodes = "8", .node = {}, .secret = "file"});
-  EXPECT_EQ(completed->words.node, "5");
+  EXPECT_EQ(completed->flag_values.node, "5");
   EXPECT_EQ(completed->notice, "");
 }
 
 TEST_F(CompletedBySlurm, FlagsDoNotChangeWithoutAScheduler) {
   variables_.clear();
-  EXPECT_EQ(complete(with_secret())->words.secret, "file");
-  EXPECT_FALSE(complete(with_secret())->words.node.has_value());
+  EXPECT_EQ(complete(flags_with_secret())->flag_values.secret, "file");
+  EXPECT_FALSE(complete(flags_with_secret())->flag_values.node.has_value());
 }
 
 }  // namespace

@@ -35,11 +35,11 @@ Status make_secret_file(const std::string& path) {
     return file_error(
         path, errno == EEXIST ? "; choose another name, or remove it if no job uses it" : "");
   // fchmod(): an unusual umask must not make the file unreadable for its owner.
-  Status written =
+  Status status =
       ::fchmod(file.get(), 0600) == 0 ? secret.write_to(file.get()) : file_error(path, "");
-  if (written.ok() && ::fsync(file.get()) != 0 && errno != EINVAL) written = file_error(path, "");
-  if (!written.ok()) ::unlink(path.c_str());
-  return written;
+  if (status.ok() && ::fsync(file.get()) != 0 && errno != EINVAL) status = file_error(path, "");
+  if (!status.ok()) ::unlink(path.c_str());
+  return status;
 }
 
 Result<Descriptor> share_secret(const JobSecret& secret) {
@@ -53,8 +53,8 @@ Result<Descriptor> share_secret(const JobSecret& secret) {
   return memory;
 }
 
-Result<Descriptor> secret_for_worker(const Descriptor& shared) {
-  const std::string path = "/proc/self/fd/" + std::to_string(shared.get());
+Result<Descriptor> secret_for_worker(const Descriptor& shared_secret) {
+  const std::string path = "/proc/self/fd/" + std::to_string(shared_secret.get());
   Descriptor own_descriptor =
       Descriptor::above_standard_streams(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!own_descriptor.valid()) return sharing_error("open");

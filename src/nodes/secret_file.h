@@ -16,8 +16,8 @@ Status make_secret_file(const std::string& path);
 
 // Returns memory that holds the secret and that no process can change.
 Result<Descriptor> share_secret(const JobSecret& secret);
-// A descriptor of the same memory for one worker, with a read position of its own, at the start. It
-// is close-on-exec. Errors: kStop.
-Result<Descriptor> secret_for_worker(const Descriptor& shared);
+// Returns a new descriptor of the same memory for one worker. Its own read position is at the
+// start. It is close-on-exec. Errors: kStop.
+Result<Descriptor> secret_for_worker(const Descriptor& shared_secret);
 
 }  // namespace farandole

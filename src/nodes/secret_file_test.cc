@@ -54,11 +54,11 @@ TEST_F(SecretFile, CanBeUsedByItsOwnerOnly) {
 
 TEST_F(SecretFile, IsNeverReplaced) {
   ASSERT_TRUE(make_secret_file(path_).ok());
-  const std::string before = content();
-  const Status again = make_secret_file(path_);
-  EXPECT_EQ(again.code(), StatusCode::kFixCall);
-  EXPECT_THAT(again.message(), HasSubstr("File exists"));
-  EXPECT_EQ(content(), before);
+  const std::string original_content = content();
+  const Status second_status = make_secret_file(path_);
+  EXPECT_EQ(second_status.code(), StatusCode::kFixCall);
+  EXPECT_THAT(second_status.message(), HasSubstr("File exists"));
+  EXPECT_EQ(content(), original_content);
   EXPECT_THAT(make_secret_file(folder_ + "/no/such").message(), HasSubstr("No such file"));
 }
 
@@ -66,29 +66,30 @@ TEST_F(SecretFile, EachWorkerReadsItFromTheStart) {
   ASSERT_TRUE(make_secret_file(path_).ok());
   auto secret = JobSecret::read_file(path_);
   ASSERT_TRUE(secret.ok());
-  const auto shared = share_secret(*secret);
-  ASSERT_TRUE(shared.ok()) << shared.status().message();
+  const auto shared_secret = share_secret(*secret);
+  ASSERT_TRUE(shared_secret.ok()) << shared_secret.status().message();
   for (int worker = 0; worker < 3; ++worker) {
-    const auto own = secret_for_worker(*shared);
-    ASSERT_TRUE(own.ok()) << own.status().message();
-    EXPECT_EQ(read_all(*own), content());
-    EXPECT_EQ(::write(own->get(), "x", 1), -1);
-    EXPECT_NE(::fcntl(own->get(), F_GETFD) & FD_CLOEXEC, 0);
+    const auto worker_secret = secret_for_worker(*shared_secret);
+    ASSERT_TRUE(worker_secret.ok()) << worker_secret.status().message();
+    EXPECT_EQ(read_all(*worker_secret), content());
+    EXPECT_EQ(::write(worker_secret->get(), "x", 1), -1);
+    EXPECT_NE(::fcntl(worker_secret->get(), F_GETFD) & FD_CLOEXEC, 0);
   }
-  EXPECT_EQ(::pwrite(shared->get(), "x", 1, 0), -1);
-  EXPECT_NE(::ftruncate(shared->get(), 0), 0);
+  EXPECT_EQ(::pwrite(shared_secret->get(), "x", 1, 0), -1);
+  EXPECT_NE(::ftruncate(shared_secret->get(), 0), 0);
 }
 
 TEST_F(SecretFile, IsSharedInADescriptor) {
   const auto secret = JobSecret::generate();
   ASSERT_TRUE(secret.ok()) << secret.status().message();
-  const auto shared = share_secret(*secret);
-  ASSERT_TRUE(shared.ok()) << shared.status().message();
-  const std::string what = "cannot hand the job's secret to the workers: ";
+  const auto shared_secret = share_secret(*secret);
+  ASSERT_TRUE(shared_secret.ok()) << shared_secret.status().message();
+  const std::string beginning = "cannot hand the job's secret to the workers: ";
   const NoFreeDescriptors no_descriptors;
   EXPECT_EQ(share_secret(*secret).status(),
-            Status::stop(what + "memfd_create: Too many open files"));
-  EXPECT_EQ(secret_for_worker(*shared).status(), Status::stop(what + "open: Too many open files"));
+            Status::stop(beginning + "memfd_create: Too many open files"));
+  EXPECT_EQ(secret_for_worker(*shared_secret).status(),
+            Status::stop(beginning + "open: Too many open files"));
 }
 
 }  // namespace

@@ -21,11 +21,11 @@ std::string enclosed(std::string_view start, std::string_view text) {
 
 }  // namespace
 
-bool wants_colors(int descriptor) {
+bool can_show_colors(int descriptor) {
   const char* no_color = std::getenv("NO_COLOR");
-  const char* terminal = std::getenv("TERM");
+  const char* terminal_type = std::getenv("TERM");
   return ::isatty(descriptor) == 1 && (no_color == nullptr || *no_color == '\0') &&
-         (terminal == nullptr || std::string_view(terminal) != "dumb");
+         (terminal_type == nullptr || std::string_view(terminal_type) != "dumb");
 }
 
 std::string in_color(std::string_view text, Color color) {
@@ -33,7 +33,7 @@ std::string in_color(std::string_view text, Color color) {
 }
 
 std::string red_on_terminal(int descriptor, std::string_view text) {
-  return wants_colors(descriptor) ? in_color(text, Color::kRed) : std::string(text);
+  return can_show_colors(descriptor) ? in_color(text, Color::kRed) : std::string(text);
 }
 
 std::string in_color_of_rank(std::string_view text, int rank) {

@@ -13,7 +13,7 @@ enum class Color : std::uint8_t { kBold, kDim, kRed, kGreen, kYellow };
 inline constexpr std::string_view kResetColor = "\x1b[0m";
 
 // Whether the descriptor is a terminal that shows colors, and the user has not set NO_COLOR.
-bool wants_colors(int descriptor);
+bool can_show_colors(int descriptor);
 
 std::string in_color(std::string_view text, Color color);
 // Returns the text in red if this descriptor shows colors, otherwise the unchanged text.

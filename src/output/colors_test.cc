@@ -14,15 +14,15 @@ TEST(Colors, AreOnlyForTerminalsThatShowColors) {
   const WorkerStream pipe = WorkerStream::make_pipe().value();
   ::unsetenv("NO_COLOR");
   ::setenv("TERM", "xterm", 1);
-  EXPECT_TRUE(wants_colors(terminal.theirs.get()));
-  EXPECT_FALSE(wants_colors(pipe.theirs.get()));
+  EXPECT_TRUE(can_show_colors(terminal.theirs.get()));
+  EXPECT_FALSE(can_show_colors(pipe.theirs.get()));
   ::setenv("TERM", "dumb", 1);
-  EXPECT_FALSE(wants_colors(terminal.theirs.get()));
+  EXPECT_FALSE(can_show_colors(terminal.theirs.get()));
   ::setenv("TERM", "xterm", 1);
   ::setenv("NO_COLOR", "", 1);
-  EXPECT_TRUE(wants_colors(terminal.theirs.get()));
+  EXPECT_TRUE(can_show_colors(terminal.theirs.get()));
   ::setenv("NO_COLOR", "1", 1);
-  EXPECT_FALSE(wants_colors(terminal.theirs.get()));
+  EXPECT_FALSE(can_show_colors(terminal.theirs.get()));
   ::unsetenv("NO_COLOR");
 }
 

@@ -18,11 +18,11 @@ namespace {
 
 // If both descriptors lead to the same file, one Screen must handle both. Otherwise a line of one
 // stream could be written into the middle of a line of the other stream.
-bool same_file(int one, int other) {
-  struct stat first{};
-  struct stat second{};
-  return ::fstat(one, &first) == 0 && ::fstat(other, &second) == 0 &&
-         first.st_dev == second.st_dev && first.st_ino == second.st_ino;
+bool lead_to_same_file(int descriptor_1, int descriptor_2) {
+  struct stat file_1{};
+  struct stat file_2{};
+  return ::fstat(descriptor_1, &file_1) == 0 && ::fstat(descriptor_2, &file_2) == 0 &&
+         file_1.st_dev == file_2.st_dev && file_1.st_ino == file_2.st_ino;
 }
 
 std::string own_host_name() {
@@ -35,10 +35,11 @@ std::string own_host_name() {
 JobOutput::JobOutput(Poller& poller, Tags tags, const OutputOptions& options)
     : poller_(poller), tags_(tags), options_(options), host_(own_host_name()) {
   for (const int number : {STDOUT_FILENO, STDERR_FILENO}) {
-    if (number == STDERR_FILENO && same_file(STDOUT_FILENO, STDERR_FILENO)) break;
-    const bool terminal = ::isatty(number) == 1;
-    const bool colors = options.always_has_colors || wants_colors(number);
-    targets_.push_back({{.sink = OutputSink(number)}, Screen(terminal, colors), terminal, colors});
+    if (number == STDERR_FILENO && lead_to_same_file(STDOUT_FILENO, STDERR_FILENO)) break;
+    const bool is_terminal = ::isatty(number) == 1;
+    const bool has_colors = options.always_has_colors || can_show_colors(number);
+    targets_.push_back(
+        {{.sink = OutputSink(number)}, Screen(is_terminal, has_colors), is_terminal, has_colors});
   }
 }
 
@@ -71,12 +72,13 @@ Status JobOutput::add_stream(int local_rank, std::size_t target, WorkerEnds& wor
                 .target = target,
                 .is_terminal = options_.uses_terminals && target_of(target).is_terminal,
                 .splitter = LineSplitter(options_.line_bytes_max)};
-  auto made = stream.is_terminal ? WorkerStream::make_terminal(window_of(stream))
-                                 : WorkerStream::make_pipe();
-  FARANDOLE_TRY_ASSIGN(WorkerStream ends, std::move(made));
-  Stream& destination = free_stream(local_rank, target);
+  auto new_ends = stream.is_terminal ? WorkerStream::make_terminal(window_of(stream))
+                                     : WorkerStream::make_pipe();
+  FARANDOLE_TRY_ASSIGN(WorkerStream ends, std::move(new_ends));
+  Stream& destination = find_or_add_stream(local_rank, target);
   const auto index = static_cast<std::uint64_t>(&destination - streams_.data());
-  if (!paused_ && !poller_.add(ends.ours.get(), Poller::Interest::kReading, tags_.streams + index))
+  if (!is_paused_ &&
+      !poller_.add(ends.ours.get(), Poller::Interest::kReading, tags_.streams + index))
     return Status::stop("cannot watch the output of rank " + std::to_string(rank_of(stream)) +
                         "; the limit is in /proc/sys/fs/epoll/max_user_watches");
   worker_ends.ours.push_back(ends.ours.get());
@@ -86,16 +88,16 @@ Status JobOutput::add_stream(int local_rank, std::size_t target, WorkerEnds& wor
   return {};
 }
 
-// Returns an ended stream of an earlier worker, or a new one. A process that a worker has left
-// behind may still write to the stream of that worker.
-JobOutput::Stream& JobOutput::free_stream(int local_rank, std::size_t target) {
+// Returns an ended stream of an earlier worker, or a new one. A stream that has not ended is not
+// used again, because a process that its worker has left behind may still write to it.
+JobOutput::Stream& JobOutput::find_or_add_stream(int local_rank, std::size_t target) {
   for (Stream& stream : streams_)
     if (stream.local_rank == local_rank && stream.target == target && !stream.ours.valid())
       return stream;
   return streams_.emplace_back();
 }
 
-void JobOutput::worker_started(int local_rank, pid_t pid) {
+void JobOutput::set_worker_pid(int local_rank, pid_t pid) {
   for (auto& stream : streams_)
     if (stream.local_rank == local_rank) stream.pid = pid;
 }
@@ -121,7 +123,7 @@ winsize JobOutput::window_of(const Stream& stream) {
 
 void JobOutput::stream_readable(std::size_t index) {
   Stream& stream = streams_.at(index);
-  if (!stream.ours.valid() || paused_) return;
+  if (!stream.ours.valid() || is_paused_) return;
   const StreamRead read = read_available(stream.ours);
   forward_bytes(stream, read.bytes);
   if (read.ended) end_stream(stream);
@@ -151,7 +153,7 @@ Descriptor JobOutput::replace_stream(int ours, Descriptor other) {
     Descriptor& current = streams_[i].ours;
     if (!current.valid() || current.get() != ours) continue;
     poller_.remove(ours);
-    if (!paused_) poller_.add(other.get(), Poller::Interest::kReading, tags_.streams + i);
+    if (!is_paused_) poller_.add(other.get(), Poller::Interest::kReading, tags_.streams + i);
     return std::exchange(current, std::move(other));
   }
   return {};
@@ -163,7 +165,7 @@ void JobOutput::forward_bytes(Stream& stream, std::string_view bytes) {
     copies_.at(2 * static_cast<std::size_t>(stream.local_rank) + stream.target)
         .sink.write(bytes, drops_when_full_);
   if (const auto failure_text = files_.write(stream.local_rank, stream.target, bytes))
-    error(*failure_text);
+    show_error(*failure_text);
 }
 
 void JobOutput::end_stream(Stream& stream) {
@@ -180,21 +182,22 @@ void JobOutput::show(Stream& stream, const std::vector<OutputPiece>& pieces) {
   const std::string prefix = prefix_of(stream, target);
   std::string bytes;
   for (const auto& piece : pieces) {
-    if (taker_ && piece.finished && taker_(stream.local_rank, stream.target, piece.text)) continue;
+    if (consumer_ && piece.finished && consumer_(stream.local_rank, stream.target, piece.text))
+      continue;
     bytes += target.screen.show(source, prefix, piece);
   }
   target.sink.write(bytes, drops_when_full_);
 }
 
-void JobOutput::notice(std::string_view text) {
+void JobOutput::show_notice(std::string_view text) {
   Target& target = target_of(1);
-  target.sink.write(target.screen.notice(text));
+  target.sink.write(target.screen.show_notice(text));
   watch_full_sinks();
 }
 
-void JobOutput::error(std::string_view text) {
+void JobOutput::show_error(std::string_view text) {
   Target& target = target_of(1);
-  target.sink.write(target.screen.error(text));
+  target.sink.write(target.screen.show_error(text));
   watch_full_sinks();
 }
 
@@ -206,7 +209,7 @@ int JobOutput::box_columns() {
 
 void JobOutput::show_lines(const std::vector<std::string>& lines) {
   Target& target = target_of(1);
-  for (const auto& line : lines) target.sink.write(target.screen.line(line));
+  for (const auto& line : lines) target.sink.write(target.screen.show_line(line));
   watch_full_sinks();
 }
 
@@ -232,10 +235,10 @@ void JobOutput::watch_full_sinks() {
   std::uint64_t tag = tags_.sinks;
   for (Sink* sink : all_sinks()) {
     is_full = is_full || sink->sink.full();
-    const bool needed = !sink->sink.empty();
+    const bool is_needed = !sink->sink.empty();
     const std::uint64_t own_tag = tag++;
-    if (needed == std::exchange(sink->is_watched, needed)) continue;
-    if (needed)
+    if (is_needed == std::exchange(sink->is_watched, is_needed)) continue;
+    if (is_needed)
       poller_.add(sink->sink.descriptor(), Poller::Interest::kWriting, own_tag);
     else
       poller_.remove(sink->sink.descriptor());
@@ -251,8 +254,8 @@ void JobOutput::drop_when_full() {
 // If the reader of our output is slow, we stop reading from the workers. Then the workers block in
 // their writes instead of the launcher.
 void JobOutput::pause_reading(bool pause) {
-  if (pause == paused_) return;
-  paused_ = pause;
+  if (pause == is_paused_) return;
+  is_paused_ = pause;
   for (std::size_t i = 0; i < streams_.size(); ++i) {
     if (!streams_[i].ours.valid()) continue;
     const int descriptor = streams_[i].ours.get();
@@ -270,9 +273,9 @@ void JobOutput::window_changed() {
   }
 }
 
-bool JobOutput::closed() const {
+bool JobOutput::is_closed() const {
   return std::any_of(targets_.begin(), targets_.end(),
-                     [](const Target& target) { return target.sink.closed(); });
+                     [](const Target& target) { return target.sink.is_closed(); });
 }
 
 void JobOutput::read_remaining() {
@@ -284,7 +287,7 @@ void JobOutput::read_remaining() {
 }
 
 void JobOutput::close() {
-  for (auto& target : targets_) target.sink.write(target.screen.close());
+  for (auto& target : targets_) target.sink.write(target.screen.end_progress_line());
   watch_full_sinks();
 }
 

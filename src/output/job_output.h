@@ -40,13 +40,13 @@ class JobOutput {
   // returns whether it has taken the line. A line that is taken is not shown.
   using LineConsumer =
       std::function<bool(int local_rank, std::size_t stream, const std::string& line)>;
-  void set_line_consumer(LineConsumer taker) { taker_ = std::move(taker); }
+  void set_line_consumer(LineConsumer consumer) { consumer_ = std::move(consumer); }
 
   // Call it before add_worker(), when the rank of this node's first worker is known. `files` has
   // the files of this node's workers.
   void begin(int first_rank, RankFiles files);
-  // Also writes each stream, unchanged, to a pipe: two descriptors for each worker; borrowed. If
-  // the reader of a pipe is slow, we stop reading from the workers.
+  // Also writes each stream, unchanged, to a pipe. `pipes` has two descriptors for each worker, and
+  // borrows them. If the reader of a pipe is slow, we stop reading from the workers.
   void copy_to(const std::vector<int>& pipes);
 
   struct WorkerEnds {
@@ -61,12 +61,12 @@ class JobOutput {
   // The name of the host that this process runs on.
   const std::string& host() const { return host_; }
   // Sets the process id of a worker after add_worker().
-  void worker_started(int local_rank, pid_t pid);
+  void set_worker_pid(int local_rank, pid_t pid);
 
   void stream_readable(std::size_t index);
-  // Reads what a worker that has ended has written to its streams, even while we do not read from
-  // the workers because our reader is slow. Reads no more than the streams hold, because another
-  // process may go on writing.
+  // Reads what an ended worker has written to its streams. Does so even while we read from no other
+  // worker because the reader of our output is slow. Reads no more than the streams can hold,
+  // because another process may go on writing.
   void read_rest(int local_rank);
   // Replaces our end of a stream: from now on, the stream is read from `other`. `ours` is one of
   // WorkerEnds::ours. Returns the descriptor `ours`; an invalid one if the stream has ended.
@@ -76,8 +76,8 @@ class JobOutput {
   // output.
   void drop_when_full();
   // Write a line of the launcher itself. Such a line is shown even if only some ranks are shown.
-  void notice(std::string_view text);
-  void error(std::string_view text);
+  void show_notice(std::string_view text);
+  void show_error(std::string_view text);
   // Writes the lines of the failure box to standard error. box_columns() and box_has_colors() say
   // how the box should be made.
   void show_lines(const std::vector<std::string>& lines);
@@ -87,7 +87,7 @@ class JobOutput {
   // Writes a line to our standard output, without a prefix.
   void write_to_driver(std::string_view line);
   // True if the reader of our output has closed the pipe.
-  bool closed() const;
+  bool is_closed() const;
 
   // Does read_rest() for all streams, and closes them. Call it when all workers have ended.
   void read_remaining();
@@ -117,7 +117,7 @@ class JobOutput {
   };
 
   Status add_stream(int local_rank, std::size_t target, WorkerEnds& ends);
-  Stream& free_stream(int local_rank, std::size_t target);
+  Stream& find_or_add_stream(int local_rank, std::size_t target);
   int rank_of(const Stream& stream) const { return first_rank_ + stream.local_rank; }
   Target& target_of(std::size_t number);
   LineOrigin origin_of(const Stream& stream) const;
@@ -140,9 +140,9 @@ class JobOutput {
   std::vector<Target> targets_;  // one if both streams are the same file, else two
   std::vector<Stream> streams_;
   std::vector<Sink> copies_;  // one for each stream, or empty
-  bool paused_ = false;
+  bool is_paused_ = false;
   bool drops_when_full_ = false;
-  LineConsumer taker_;
+  LineConsumer consumer_;
 };
 
 }  // namespace farandole

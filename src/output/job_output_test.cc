@@ -66,18 +66,19 @@ TEST_F(JobOutputTest, RemainingOutputIsReadEvenIfTheReaderIsSlow) {
 
 // A process that the first worker has left behind still has the streams of that worker.
 TEST_F(JobOutputTest, AReplacementWorkerHasItsOwnStreams) {
-  const JobOutput::WorkerEnds next = *output_.add_worker(0);
+  const JobOutput::WorkerEnds replacement_ends = *output_.add_worker(0);
   std::array<int, 2> pipe{};
   ASSERT_EQ(::pipe2(pipe.data(), O_CLOEXEC | O_NONBLOCK), 0);
-  const Descriptor replaced = output_.replace_stream(next.ours.front(), Descriptor(pipe[0]));
-  EXPECT_EQ(replaced.get(), next.ours.front());
+  const Descriptor replaced_descriptor =
+      output_.replace_stream(replacement_ends.ours.front(), Descriptor(pipe[0]));
+  EXPECT_EQ(replaced_descriptor.get(), replacement_ends.ours.front());
   ASSERT_EQ(::write(pipe[1], "second\n", 7), 7);
   output_.read_rest(0);
   EXPECT_EQ(last_line_, "second");
   write_line(10);
   output_.read_rest(0);
   EXPECT_EQ(last_line_, "xxxxxxxxx");
-  EXPECT_FALSE(output_.replace_stream(next.ours.front(), Descriptor()).valid())
+  EXPECT_FALSE(output_.replace_stream(replacement_ends.ours.front(), Descriptor()).valid())
       << "it was replaced";
   ::close(pipe[1]);
 }

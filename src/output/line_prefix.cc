@@ -20,10 +20,10 @@ std::string time_text(const LineOrigin& origin) {
   const std::time_t seconds = std::chrono::system_clock::to_time_t(origin.time);
   const auto since_epoch =
       std::chrono::floor<std::chrono::milliseconds>(origin.time.time_since_epoch());
-  std::tm local{};
-  ::localtime_r(&seconds, &local);
+  std::tm local_time{};
+  ::localtime_r(&seconds, &local_time);
   std::array<char, 32> text{};
-  std::strftime(text.data(), text.size(), "%Y-%m-%d %H:%M:%S", &local);
+  std::strftime(text.data(), text.size(), "%Y-%m-%d %H:%M:%S", &local_time);
   return format_text("{}.{:03}", text.data(), since_epoch.count() % 1000);
 }
 
@@ -73,11 +73,11 @@ Result<LinePrefix> LinePrefix::parse(std::string_view pattern) {
   prefix.contents_.clear();
   while (!pattern.empty()) {
     const char letter = pattern.front();
-    const bool brace = letter == '{' || letter == '}';
-    const bool twice = brace && pattern.substr(1).starts_with(letter);
-    if (!brace || twice) {
+    const bool is_brace = letter == '{' || letter == '}';
+    const bool is_doubled = is_brace && pattern.substr(1).starts_with(letter);
+    if (!is_brace || is_doubled) {
       prefix.contents_.push_back({std::string(1, letter), kNoField});
-      pattern.remove_prefix(twice ? 2 : 1);
+      pattern.remove_prefix(is_doubled ? 2 : 1);
       continue;
     }
     const std::size_t end = pattern.find('}');

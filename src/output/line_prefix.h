@@ -28,7 +28,7 @@ class LinePrefix {
  public:
   // The default template: "[{rank}] ".
   LinePrefix();
-  // In the template, "{{" and "}}" stand for braces. It may be empty. Errors: kFixCall.
+  // In the template, "{{" and "}}" stand for braces. The template may be empty. Errors: kFixCall.
   static Result<LinePrefix> parse(std::string_view pattern);
 
   // The names of all fields, for help texts: "{rank}, {local_rank}, …".

@@ -12,7 +12,7 @@ bool continues_character(char byte) { return (static_cast<unsigned char>(byte) &
 std::vector<OutputPiece> LineSplitter::push(std::string_view bytes) {
   std::vector<OutputPiece> pieces;
   for (const char byte : bytes) add_byte(byte, pieces);
-  if (progress_line_ || carriage_return_) show_progress(pieces);
+  if (is_progress_line_ || ended_with_carriage_return_) show_progress(pieces);
   return pieces;
 }
 
@@ -25,24 +25,24 @@ std::vector<OutputPiece> LineSplitter::finish() {
 void LineSplitter::add_byte(char byte, std::vector<OutputPiece>& pieces) {
   if (byte == '\n') return end_line(pieces);
   if (byte == '\r') {
-    carriage_return_ = true;
+    ended_with_carriage_return_ = true;
     return;
   }
-  if (carriage_return_) {
+  if (ended_with_carriage_return_) {
     show_progress(pieces);
     text_.clear();
-    carriage_return_ = false;
-    progress_line_ = true;
+    ended_with_carriage_return_ = false;
+    is_progress_line_ = true;
   }
   text_.push_back(byte);
-  if (text_.size() >= line_bytes_max_) cut(pieces);
+  if (text_.size() >= line_bytes_max_) cut_line(pieces);
 }
 
 void LineSplitter::end_line(std::vector<OutputPiece>& pieces) {
   pieces.push_back({std::exchange(text_, {}), true});
   shown_text_.clear();
-  carriage_return_ = false;
-  progress_line_ = false;
+  ended_with_carriage_return_ = false;
+  is_progress_line_ = false;
 }
 
 void LineSplitter::show_progress(std::vector<OutputPiece>& pieces) {
@@ -52,7 +52,7 @@ void LineSplitter::show_progress(std::vector<OutputPiece>& pieces) {
 }
 
 // Cuts a line at the limit. If the limit is inside a UTF-8 character, cuts before this character.
-void LineSplitter::cut(std::vector<OutputPiece>& pieces) {
+void LineSplitter::cut_line(std::vector<OutputPiece>& pieces) {
   std::size_t end = text_.size();
   while (end > text_.size() - 4 && continues_character(text_[end - 1])) --end;
   if (static_cast<unsigned char>(text_[end - 1]) >= 0xC0U) --end;

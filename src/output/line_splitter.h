@@ -34,13 +34,14 @@ class LineSplitter {
   void add_byte(char byte, std::vector<OutputPiece>& pieces);
   void end_line(std::vector<OutputPiece>& pieces);
   void show_progress(std::vector<OutputPiece>& pieces);
-  void cut(std::vector<OutputPiece>& pieces);
+  void cut_line(std::vector<OutputPiece>& pieces);
 
   std::size_t line_bytes_max_;
   std::string text_;
-  std::string shown_text_;        // the last state of the progress line that push() returned
-  bool carriage_return_ = false;  // the last byte was a carriage return, and a line feed may follow
-  bool progress_line_ = false;    // the current line was redrawn at least once
+  std::string shown_text_;  // the last state of the progress line that push() returned
+  // The last byte was a carriage return, and a line feed may follow.
+  bool ended_with_carriage_return_ = false;
+  bool is_progress_line_ = false;  // the current line was redrawn at least once
 };
 
 }  // namespace farandole

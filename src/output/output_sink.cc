@@ -21,7 +21,7 @@ Descriptor reopened_terminal(int descriptor) {
 
 // Returns whether a write of PIPE_BUF bytes would not block. The descriptor is in blocking mode,
 // but a pipe that poll() reports as writable takes PIPE_BUF bytes at once.
-bool writable_now(int descriptor) {
+bool is_writable_now(int descriptor) {
   pollfd entry{descriptor, POLLOUT, 0};
   return ::poll(&entry, 1, 0) == 1 && (entry.revents & (POLLOUT | POLLERR | POLLHUP)) != 0;
 }
@@ -29,7 +29,7 @@ bool writable_now(int descriptor) {
 }  // namespace
 
 OutputSink::OutputSink(int descriptor)
-    : borrowed_(descriptor), terminal_(reopened_terminal(descriptor)) {}
+    : borrowed_descriptor_(descriptor), own_terminal_(reopened_terminal(descriptor)) {}
 
 void OutputSink::write(std::string_view bytes, bool drops_when_full) {
   if (closed_ || failure_ != 0 || (drops_when_full && full())) return;
@@ -38,21 +38,22 @@ void OutputSink::write(std::string_view bytes, bool drops_when_full) {
 }
 
 void OutputSink::flush() {
-  std::size_t done = 0;
-  while (done < pending_.size() && (terminal_.valid() || writable_now(borrowed_))) {
-    const std::size_t part = std::min<std::size_t>(pending_.size() - done, PIPE_BUF);
-    const ssize_t count = ::write(descriptor(), pending_.data() + done, part);
+  std::size_t bytes_written = 0;
+  while (bytes_written < pending_.size() &&
+         (own_terminal_.valid() || is_writable_now(borrowed_descriptor_))) {
+    const std::size_t part_bytes = std::min<std::size_t>(pending_.size() - bytes_written, PIPE_BUF);
+    const ssize_t count = ::write(descriptor(), pending_.data() + bytes_written, part_bytes);
     if (count >= 0) {
-      done += static_cast<std::size_t>(count);
+      bytes_written += static_cast<std::size_t>(count);
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
       break;
     } else if (errno != EINTR) {
       closed_ = errno == EPIPE;
       failure_ = closed_ ? 0 : errno;
-      done = pending_.size();
+      bytes_written = pending_.size();
     }
   }
-  pending_.erase(0, done);
+  pending_.erase(0, bytes_written);
 }
 
 }  // namespace farandole

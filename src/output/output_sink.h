@@ -20,7 +20,9 @@ class OutputSink {
 
   // The descriptor to which we write. For a terminal, this is a descriptor of our own instead of
   // the borrowed one.
-  int descriptor() const { return terminal_.valid() ? terminal_.get() : borrowed_; }
+  int descriptor() const {
+    return own_terminal_.valid() ? own_terminal_.get() : borrowed_descriptor_;
+  }
   // If `drops_when_full`, drops the bytes while too many are waiting.
   void write(std::string_view bytes, bool drops_when_full = false);
   // Writes as much as is possible without blocking.
@@ -29,13 +31,13 @@ class OutputSink {
   bool empty() const { return pending_.empty(); }
   bool full() const { return pending_.size() >= kPendingBytesMax; }
   // True if the reader is gone. All further output is dropped.
-  bool closed() const { return closed_; }
+  bool is_closed() const { return closed_; }
   // The errno of a failed write. 0 if no write has failed, or if only the reader is gone.
   int failure() const { return failure_; }
 
  private:
-  int borrowed_;
-  Descriptor terminal_;
+  int borrowed_descriptor_;
+  Descriptor own_terminal_;
   std::string pending_;
   bool closed_ = false;
   int failure_ = 0;  // such as ENOSPC if the disk is full; the job continues without its output

@@ -87,7 +87,7 @@ std::optional<std::string> RankFiles::write(int worker, std::size_t stream,
   const int failure = write_all(file.descriptor, bytes);
   if (failure == 0 && still_exists(file.descriptor)) return std::nullopt;
   file.descriptor.reset();
-  if (std::exchange(failed_, true)) return std::nullopt;
+  if (std::exchange(has_failed_, true)) return std::nullopt;
   const std::string reason =
       failure != 0 ? std::strerror(failure) : "somebody has removed the file";
   return format_text(

@@ -37,7 +37,7 @@ class RankFiles {
 
   std::string folder_;
   std::vector<File> files_;  // two for each rank
-  bool failed_ = false;
+  bool has_failed_ = false;
 };
 
 }  // namespace farandole

@@ -33,8 +33,8 @@ class RankFilesTest : public ::testing::Test {
 };
 
 TEST_F(RankFilesTest, WithoutAFolderNothingIsWritten) {
-  RankFiles none;
-  EXPECT_EQ(none.write(3, 1, "text"), std::nullopt);
+  RankFiles no_files;
+  EXPECT_EQ(no_files.write(3, 1, "text"), std::nullopt);
 }
 
 TEST_F(RankFilesTest, ContainTheOutputOfEachStream) {
@@ -86,22 +86,22 @@ TEST_F(RankFilesTest, OnlyRegularFilesAreAccepted) {
 TEST_F(RankFilesTest, AFullDiskIsReportedOnce) {
   auto files = RankFiles::create(folder_, 2);
   ASSERT_TRUE(files.ok());
-  rlimit before{};
-  ::getrlimit(RLIMIT_FSIZE, &before);
-  const rlimit small{4, before.rlim_max};
+  rlimit original_limit{};
+  ::getrlimit(RLIMIT_FSIZE, &original_limit);
+  const rlimit small_limit{4, original_limit.rlim_max};
   auto* handler = ::signal(SIGXFSZ, SIG_IGN);
-  ::setrlimit(RLIMIT_FSIZE, &small);
+  ::setrlimit(RLIMIT_FSIZE, &small_limit);
   const auto complaint = files->write(1, 0, "too long");
-  const auto second = files->write(1, 0, "more");
-  const auto third = files->write(0, 1, "also too long");
-  ::setrlimit(RLIMIT_FSIZE, &before);
+  const auto second_complaint = files->write(1, 0, "more");
+  const auto third_complaint = files->write(0, 1, "also too long");
+  ::setrlimit(RLIMIT_FSIZE, &original_limit);
   ::signal(SIGXFSZ, handler);
   EXPECT_EQ(complaint.value_or(""),
             "cannot write `" + folder_ +
                 "/rank.1/stdout` any more: File too large; it ends here, and so may others in `" +
                 folder_ + "`; the job goes on");
-  EXPECT_EQ(second, std::nullopt);
-  EXPECT_EQ(third, std::nullopt);
+  EXPECT_EQ(second_complaint, std::nullopt);
+  EXPECT_EQ(third_complaint, std::nullopt);
   EXPECT_EQ(files->write(0, 0, "fine"), std::nullopt);
   EXPECT_EQ(content("rank.0/stdout"), "fine");
   EXPECT_EQ(content("rank.1/stdout"), "too ");

@@ -17,7 +17,7 @@ TEST(Screen, PrefixesLinesWithTheRank) {
   Screen screen(false);
   EXPECT_EQ(screen.show(0, "[0] ", line("hello")), "[0] hello\n");
   EXPECT_EQ(screen.show(22, "[11] ", line("")), "[11] \n");
-  EXPECT_EQ(screen.notice("the end"), "farandole: the end\n");
+  EXPECT_EQ(screen.show_notice("the end"), "farandole: the end\n");
 }
 
 TEST(Screen, ProgressInAFileIsEndedBeforeAnotherLine) {
@@ -61,18 +61,18 @@ TEST(Screen, ColorsEndWithTheLineOnATerminal) {
 
 TEST(Screen, LinesOfTheLauncherAreColoredOnATerminal) {
   Screen terminal(true, true);
-  EXPECT_EQ(terminal.notice("the end"), "\x1b[1mfarandole: \x1b[0mthe end\n");
-  EXPECT_EQ(terminal.error("too bad"), "\x1b[31mfarandole: too bad\x1b[0m\n");
+  EXPECT_EQ(terminal.show_notice("the end"), "\x1b[1mfarandole: \x1b[0mthe end\n");
+  EXPECT_EQ(terminal.show_error("too bad"), "\x1b[31mfarandole: too bad\x1b[0m\n");
   Screen file(false);
-  EXPECT_EQ(file.error("too bad"), "farandole: too bad\n");
+  EXPECT_EQ(file.show_error("too bad"), "farandole: too bad\n");
 }
 
 TEST(Screen, ClosingEndsAnOpenLine) {
   Screen screen(false);
-  EXPECT_EQ(screen.close(), "");
+  EXPECT_EQ(screen.end_progress_line(), "");
   screen.show(0, "[0] ", progress("10%"));
-  EXPECT_EQ(screen.close(), "\n");
-  EXPECT_EQ(screen.close(), "");
+  EXPECT_EQ(screen.end_progress_line(), "\n");
+  EXPECT_EQ(screen.end_progress_line(), "");
 }
 
 }  // namespace

@@ -27,15 +27,17 @@ Link link_between_probes(std::uint32_t from, std::uint32_t to) {
 }
 
 ConnectFailure classify_failure(const std::string& error, bool was_connected) {
-  const auto says = [&error](int number) {
+  const auto error_contains = [&error](int number) {
     return error.find(std::strerror(number)) != std::string::npos;
   };
-  if (says(ECONNREFUSED)) return ConnectFailure::kRefused;
-  if (says(EHOSTUNREACH) || says(ENETUNREACH) || says(EHOSTDOWN) || says(ENETDOWN))
+  if (error_contains(ECONNREFUSED)) return ConnectFailure::kRefused;
+  if (error_contains(EHOSTUNREACH) || error_contains(ENETUNREACH) || error_contains(EHOSTDOWN) ||
+      error_contains(ENETDOWN))
     return ConnectFailure::kNoRoute;
-  if (says(EACCES) || says(EPERM)) return ConnectFailure::kNoRoute;  // a local firewall
+  if (error_contains(EACCES) || error_contains(EPERM))
+    return ConnectFailure::kNoRoute;  // a local firewall
   if (was_connected) return ConnectFailure::kTurnedAway;
-  return says(ETIMEDOUT) ? ConnectFailure::kNoAnswer : ConnectFailure::kOther;
+  return error_contains(ETIMEDOUT) ? ConnectFailure::kNoAnswer : ConnectFailure::kOther;
 }
 
 AddressTrial::AddressTrial(const TlsContext& context, const Link& link,
@@ -48,7 +50,7 @@ AddressTrial::AddressTrial(const TlsContext& context, const Link& link,
     session_ = TlsSession::dial(context, *std::move(wire), link);
     return;
   }
-  failed(classify_failure(wire.status().message(), false), wire.status().message());
+  failed_attempt(classify_failure(wire.status().message(), false), wire.status().message());
   deadline_ = now;
 }
 
@@ -58,46 +60,48 @@ std::optional<Attempt> AddressTrial::advance(TimePoint now) {
     const auto progress = session_->try_handshake();
     if (!progress.ok()) {
       const std::string& error = progress.status().message();
-      return failed(classify_failure(error, session_->peer_closed_handshake()), error);
+      return failed_attempt(classify_failure(error, session_->reached_peer()), error);
     }
     if (*progress != TlsSession::Progress::kDone)
-      return now < deadline_ ? std::nullopt : timed_out();
+      return now < deadline_ ? std::nullopt : timed_out_attempt();
     is_connected_ = true;
     if (!options_.measures) return attempt_;
-    measuring_.emplace(*session_, ExchangeOptions(), now);
+    measuring_end_.emplace(*session_, ExchangeOptions(), now);
     deadline_ = now + options_.measure_time_max;
   }
-  const auto measured = measuring_->advance(now);
-  if (!measured.ok()) return failed(ConnectFailure::kOther, measured.status().message());
-  if (!*measured) return now < deadline_ ? std::nullopt : timed_out();
-  attempt_.round_trip_seconds = (*measured)->round_trip_seconds;
-  attempt_.bytes_per_second = (*measured)->bytes_per_second;
+  const auto measurement = measuring_end_->advance(now);
+  if (!measurement.ok())
+    return failed_attempt(ConnectFailure::kOther, measurement.status().message());
+  if (!*measurement) return now < deadline_ ? std::nullopt : timed_out_attempt();
+  attempt_.round_trip_seconds = (*measurement)->round_trip_seconds;
+  attempt_.bytes_per_second = (*measurement)->bytes_per_second;
   return attempt_;
 }
 
 bool AddressTrial::wants_to_send() const {
   if (!session_) return false;
   // A socket becomes writable when its connection is established.
-  return measuring_ ? measuring_->wants_to_send() : session_->has_unsent();
+  return measuring_end_ ? measuring_end_->wants_to_send() : session_->has_unsent();
 }
 
-std::optional<Attempt> AddressTrial::failed(ConnectFailure failure, const std::string& error) {
+std::optional<Attempt> AddressTrial::failed_attempt(ConnectFailure failure,
+                                                    const std::string& error) {
   attempt_.failure = failure;
   attempt_.error = error;
   session_.reset();
   return attempt_;
 }
 
-// The deadline has passed.
-std::optional<Attempt> AddressTrial::timed_out() const {
+// Returns the attempt after its deadline has passed.
+std::optional<Attempt> AddressTrial::timed_out_attempt() const {
   Attempt attempt = attempt_;
   if (is_connected_) {
     attempt.failure = ConnectFailure::kStalled;
     attempt.error = format_text("connected, but {} within {} s",
-                                measuring_->has_round_trip() ? "larger messages do not arrive"
-                                                             : "small messages get no answer",
+                                measuring_end_->has_round_trip() ? "larger messages do not arrive"
+                                                                 : "small messages get no answer",
                                 whole_seconds(options_.measure_time_max));
-  } else if (session_->peer_closed_handshake()) {
+  } else if (session_->reached_peer()) {
     attempt.failure = ConnectFailure::kStalled;
     attempt.error = format_text("connected, but no answer within {} s",
                                 whole_seconds(options_.connect_time_max));

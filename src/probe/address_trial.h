@@ -25,19 +25,19 @@ ConnectFailure classify_failure(const std::string& error, bool was_connected);
 
 struct TrialOptions {
   bool measures = false;
-  Duration connect_time_max = std::chrono::seconds(5);  // the same limit as in a rank
+  Duration connect_time_max = std::chrono::seconds(5);  // as in a rank, for one address
   Duration measure_time_max = std::chrono::seconds(5);  // after the connection is established
 };
 
-// One thread may use it; no function blocks. To sleep, poll descriptor() for POLLIN, and for
-// POLLOUT if wants_to_send(), up to deadline().
+// Only one thread may use it, and no function blocks. To sleep, poll descriptor() for POLLIN, and
+// for POLLOUT if wants_to_send(), up to deadline().
 class AddressTrial {
  public:
   // `context` is borrowed.
   AddressTrial(const TlsContext& context, const Link& link, const SocketAddress& address,
                const TrialOptions& options, TimePoint now);
 
-  // Does all that can be done now. Returns what happened when it is known.
+  // Does all that can be done now. Returns the attempt when its outcome is known.
   std::optional<Attempt> advance(TimePoint now);
   int descriptor() const { return session_ ? session_->descriptor() : -1; }
   bool wants_to_send() const;
@@ -46,14 +46,14 @@ class AddressTrial {
   TimePoint deadline() const { return deadline_; }
 
  private:
-  std::optional<Attempt> failed(ConnectFailure failure, const std::string& error);
-  std::optional<Attempt> timed_out() const;
+  std::optional<Attempt> failed_attempt(ConnectFailure failure, const std::string& error);
+  std::optional<Attempt> timed_out_attempt() const;
 
   TrialOptions options_;
   Attempt attempt_;
   std::unique_ptr<TlsSession> session_;
   bool is_connected_ = false;  // the other end has proven that it is the right probe
-  std::optional<MeasuringEnd> measuring_;
+  std::optional<MeasuringEnd> measuring_end_;
   TimePoint deadline_;
 };
 

@@ -38,7 +38,8 @@ constexpr auto kAttemptTimeMax =
 constexpr std::size_t kAttemptsAtOnce = 8;
 constexpr auto kEndTimeMax = std::chrono::seconds(5);
 constexpr int kClockQuestions = 8;
-constexpr std::size_t kAllAddressesHostsMax = 8;  // with more hosts, one per pair is measured
+// With more hosts than this, only one address of each pair of hosts is measured.
+constexpr std::size_t kAllAddressesHostsMax = 8;
 
 TimePoint now() { return std::chrono::steady_clock::now(); }
 
@@ -60,7 +61,7 @@ struct Stream {
 };
 
 struct HostProbe {
-  enum class State { kWaiting, kConnecting, kGreeted, kReady, kEnded };
+  enum class State { kNotStarted, kConnecting, kGreeted, kReady, kEnded };
 
   HostProbe(const HostEntry& host, Poller& poller, std::size_t index)
       : remote(host, poller, {tag(Source::kEnd, index), tag(Source::kInput, index)}),
@@ -70,8 +71,8 @@ struct HostProbe {
 
   RemoteProcess remote;
   std::size_t number;  // the index in the list of hosts
-  State state = State::kWaiting;
-  TimePoint answer_by = TimePoint::max();
+  State state = State::kNotStarted;
+  TimePoint answer_deadline = TimePoint::max();
   std::array<Stream, 2> streams{};
   double clock_asked_at = 0;
   std::size_t missing_answers = 0;
@@ -84,7 +85,10 @@ class Examiner {
  public:
   Examiner(const ExaminationPlan& plan, const OriginalProcessState& state, JobSecret secret,
            Poller poller)
-      : plan_(plan), state_(state), secret_(std::move(secret)), poller_(std::move(poller)) {
+      : plan_(plan),
+        original_state_(state),
+        secret_(std::move(secret)),
+        poller_(std::move(poller)) {
     for (const HostEntry& host : plan.hosts) probes_.emplace_back(host, poller_, probes_.size());
   }
   ~Examiner() { end_all(); }
@@ -102,8 +106,8 @@ class Examiner {
   void measure(std::size_t from, std::size_t to);
   std::vector<Target> targets_of(std::size_t from) const;
 
-  void serve_until(const std::function<bool()>& done, TimePoint deadline);
-  void serve(std::uint64_t ready);
+  void serve_until(const std::function<bool()>& is_done, TimePoint deadline);
+  void serve(std::uint64_t ready_tag);
   void read_from(HostProbe& probe, std::size_t stream);
   void handle_line(HostProbe& probe, std::size_t stream, const std::string& line);
   void handle_answer(HostProbe& probe, const ProbeAnswer& answer);
@@ -118,10 +122,10 @@ class Examiner {
   std::ptrdiff_t count(State state) const {
     return std::ranges::count(probes_, state, &HostProbe::state);
   }
-  void show(const std::string& progress);
+  void show_progress(const std::string& progress);
 
   const ExaminationPlan& plan_;
-  const OriginalProcessState& state_;
+  const OriginalProcessState& original_state_;
   JobSecret secret_;
   Poller poller_;
   std::deque<HostProbe> probes_;
@@ -133,7 +137,7 @@ Survey Examiner::run() {
   compare_clocks();
   try_all_addresses();
   measure_all();
-  show("");
+  show_progress("");
   end_all();
   Survey survey{.hosts = {}, .ports = plan_.ports};
   for (HostProbe& probe : probes_) survey.hosts.push_back(std::move(probe.report));
@@ -141,17 +145,18 @@ Survey Examiner::run() {
 }
 
 void Examiner::start_all() {
-  const auto done = [this] {
+  const auto is_done = [this] {
     for (HostProbe& probe : probes_) {
-      if (probe.state != State::kWaiting || count(State::kConnecting) >= kSshConnectionsMax)
+      if (probe.state != State::kNotStarted || count(State::kConnecting) >= kSshConnectionsMax)
         continue;
-      if (const Status started = start(probe); !started.ok()) fail(probe, started.message(), "");
+      if (const Status status = start(probe); !status.ok()) fail(probe, status.message(), "");
     }
-    show(format_text("{} of {} hosts have answered", count(State::kReady), probes_.size()));
+    show_progress(
+        format_text("{} of {} hosts have answered", count(State::kReady), probes_.size()));
     return count(State::kReady) + count(State::kEnded) ==
            static_cast<std::ptrdiff_t>(probes_.size());
   };
-  serve_until(done, TimePoint::max());
+  serve_until(is_done, TimePoint::max());
 }
 
 Status Examiner::start(HostProbe& probe) {
@@ -159,9 +164,10 @@ Status Examiner::start(HostProbe& probe) {
       .words = {plan_.program, "probe"}, .greeting = std::string(kProbeGreeting), .ssh = plan_.ssh};
   FARANDOLE_TRY_ASSIGN(WorkerStream output, WorkerStream::make_pipe());
   FARANDOLE_TRY_ASSIGN(WorkerStream error, WorkerStream::make_pipe());
-  FARANDOLE_TRY(probe.remote.start(program, output.theirs.get(), error.theirs.get(), state_));
+  FARANDOLE_TRY(
+      probe.remote.start(program, output.theirs.get(), error.theirs.get(), original_state_));
   probe.state = State::kConnecting;
-  probe.answer_by = now() + plan_.start_timeout;
+  probe.answer_deadline = now() + plan_.start_timeout;
   probe.streams[0].descriptor = std::move(output.ours);
   probe.streams[1].descriptor = std::move(error.ours);
   for (const Source source : {Source::kOutput, Source::kError}) {
@@ -200,30 +206,32 @@ std::vector<Target> Examiner::targets_of(std::size_t from) const {
 }
 
 void Examiner::try_all_addresses() {
-  std::size_t most = 0;
+  std::size_t targets_max = 0;
   for (std::size_t from = 0; from < probes_.size(); ++from) {
     if (probes_[from].state != State::kReady) continue;
     const auto targets = targets_of(from);
-    most = std::max(most, targets.size());
+    targets_max = std::max(targets_max, targets.size());
     if (!targets.empty()) ask(probes_[from], ConnectOrder{.targets = targets}, targets.size());
   }
-  show("each host tries the addresses of the others");
-  wait_for_answers(kAttemptTimeMax * (1 + most / kAttemptsAtOnce));
+  show_progress("each host tries the addresses of the others");
+  wait_for_answers(kAttemptTimeMax * (1 + targets_max / kAttemptsAtOnce));
 }
 
-// Measures one direction of a pair after the other, because both share the processor of each host.
+// Measures one direction of a pair after the other, because both directions use the processors of
+// both hosts.
 void Examiner::measure_all() {
-  std::size_t most = 1;  // addresses of one host
+  std::size_t addresses_max = 1;  // of one host
   for (const HostProbe& probe : probes_)
-    if (probe.report.facts) most = std::max(most, probe.report.facts->addresses.size());
+    if (probe.report.facts)
+      addresses_max = std::max(addresses_max, probe.report.facts->addresses.size());
   const auto rounds = rounds_of_pairs(probes_.size());
   for (std::size_t round = 0; round < rounds.size(); ++round)
     for (const bool is_back : {false, true}) {
-      show(format_text("measuring: round {} of {}", 2 * round + (is_back ? 2 : 1),
-                       2 * rounds.size()));
-      for (const auto& [one, other] : rounds[round])
-        is_back ? measure(other, one) : measure(one, other);
-      wait_for_answers(kAttemptTimeMax * most);
+      show_progress(format_text("measuring: round {} of {}", 2 * round + (is_back ? 2 : 1),
+                                2 * rounds.size()));
+      for (const auto& [host_1, host_2] : rounds[round])
+        is_back ? measure(host_2, host_1) : measure(host_1, host_2);
+      wait_for_answers(kAttemptTimeMax * addresses_max);
     }
 }
 
@@ -240,35 +248,35 @@ void Examiner::measure(std::size_t from, std::size_t to) {
 
 void Examiner::ask(HostProbe& probe, const ProbeOrder& order, std::size_t answers) {
   probe.missing_answers += answers;
-  if (const Status sent = probe.remote.send(encode(order) + "\n"); !sent.ok())
-    fail(probe, sent.message(), "");
+  if (const Status status = probe.remote.send(encode(order) + "\n"); !status.ok())
+    fail(probe, status.message(), "");
 }
 
 void Examiner::wait_for_answers(Duration time) {
   for (HostProbe& probe : probes_)
-    if (probe.missing_answers > 0) probe.answer_by = now() + time;
-  const auto done = [this] {
+    if (probe.missing_answers > 0) probe.answer_deadline = now() + time;
+  const auto is_done = [this] {
     return std::ranges::all_of(probes_, [](const HostProbe& probe) {
       return probe.state != State::kReady || probe.missing_answers == 0;
     });
   };
-  serve_until(done, TimePoint::max());
-  for (HostProbe& probe : probes_) probe.answer_by = TimePoint::max();
+  serve_until(is_done, TimePoint::max());
+  for (HostProbe& probe : probes_) probe.answer_deadline = TimePoint::max();
 }
 
-// Reads and writes until `done`, or until the deadline.
-void Examiner::serve_until(const std::function<bool()>& done, TimePoint deadline) {
-  while (!done() && now() < deadline) {
+// Reads and writes until is_done() returns true, or until the deadline.
+void Examiner::serve_until(const std::function<bool()>& is_done, TimePoint deadline) {
+  while (!is_done() && now() < deadline) {
     TimePoint until = std::min(deadline, now() + std::chrono::seconds(1));
-    for (const HostProbe& probe : probes_) until = std::min(until, probe.answer_by);
-    for (const std::uint64_t ready : poller_.wait(until)) serve(ready);
+    for (const HostProbe& probe : probes_) until = std::min(until, probe.answer_deadline);
+    for (const std::uint64_t ready_tag : poller_.wait(until)) serve(ready_tag);
     give_up_silent_hosts();
   }
 }
 
-void Examiner::serve(std::uint64_t ready) {
-  HostProbe& probe = probes_[ready & 0xFFFFFFFFU];
-  switch (static_cast<Source>(ready >> 32U)) {
+void Examiner::serve(std::uint64_t ready_tag) {
+  HostProbe& probe = probes_[ready_tag & 0xFFFFFFFFU];
+  switch (static_cast<Source>(ready_tag >> 32U)) {
     case Source::kOutput:
       return read_from(probe, 0);
     case Source::kError:
@@ -298,12 +306,12 @@ void Examiner::read_from(HostProbe& probe, std::size_t stream) {
 }
 
 void Examiner::handle_line(HostProbe& probe, std::size_t stream, const std::string& line) {
-  switch (probe.remote.take_line(stream, line)) {
-    case RemoteProcess::Line::kBeforeGreeting:
+  switch (probe.remote.receive_line(stream, line)) {
+    case RemoteProcess::LineKind::kBeforeGreeting:
       return;
-    case RemoteProcess::Line::kGreeting:
+    case RemoteProcess::LineKind::kGreeting:
       return stream == 0 ? handle_greeting(probe) : void();
-    case RemoteProcess::Line::kOfProgram:
+    case RemoteProcess::LineKind::kOfProgram:
       break;
   }
   if (stream != 0) return probe.remote.keep_line(line);
@@ -313,9 +321,9 @@ void Examiner::handle_line(HostProbe& probe, std::size_t stream, const std::stri
 void Examiner::handle_greeting(HostProbe& probe) {
   if (probe.state != State::kConnecting) return;
   probe.state = State::kGreeted;
-  probe.answer_by = now() + kFactsTimeMax;
-  if (const Status sent = probe.remote.send_secret(secret_); !sent.ok())
-    return fail(probe, sent.message(), "");
+  probe.answer_deadline = now() + kFactsTimeMax;
+  if (const Status status = probe.remote.send_secret(secret_); !status.ok())
+    return fail(probe, status.message(), "");
   BeginOrder order{.hosts = {},
                    .number = static_cast<std::uint32_t>(probe.number),
                    .environment = probe.remote.variables()};
@@ -340,23 +348,23 @@ void Examiner::handle_answer(HostProbe& probe, const ProbeAnswer& answer) {
       report.clock = {.offset_seconds = offset, .error_seconds = half_round_trip};
   } else if (const auto* attempt = std::get_if<Attempt>(&answer);
              attempt != nullptr && is_possible(probe, *attempt)) {
-    const auto same = std::ranges::find_if(report.attempts, [&](const Attempt& other) {
+    const auto earlier_attempt = std::ranges::find_if(report.attempts, [&](const Attempt& other) {
       return other.to == attempt->to && other.address == attempt->address;
     });
-    if (same == report.attempts.end())
+    if (earlier_attempt == report.attempts.end())
       report.attempts.push_back(*attempt);
     else
-      *same = *attempt;
+      *earlier_attempt = *attempt;
   }
   if (probe.state != State::kGreeted || probe.missing_answers > 0) return;
   if (!report.facts)
     return fail(probe, "its probe has said nothing about the host",
                 "install the same version of Farandole on all hosts");
   probe.state = State::kReady;
-  probe.answer_by = TimePoint::max();
+  probe.answer_deadline = TimePoint::max();
 }
 
-// A probe of another version may answer differently.
+// A probe of another version may send attempts that are impossible.
 bool Examiner::is_possible(const HostProbe& probe, const Attempt& attempt) const {
   return attempt.to < probes_.size() && &probes_[attempt.to] != &probe;
 }
@@ -366,27 +374,28 @@ void Examiner::handle_process_end(HostProbe& probe) {
   for (const std::size_t stream : {0U, 1U}) read_from(probe, stream);
   if (probe.state == State::kEnded) return;
   const std::string why = probe.remote.why_ended();
-  const bool is_older = why.find("there is no command `probe`") != std::string::npos;
+  const bool is_older_version = why.find("there is no command `probe`") != std::string::npos;
   fail(probe, why,
-       is_older ? "install the same version of Farandole on all hosts" : probe.remote.advice());
+       is_older_version ? "install the same version of Farandole on all hosts"
+                        : probe.remote.advice());
 }
 
 void Examiner::fail(HostProbe& probe, const std::string& why, const std::string& advice) {
   probe.report.start_error = why;
   probe.report.start_advice = advice;
   probe.state = State::kEnded;
-  probe.answer_by = TimePoint::max();
+  probe.answer_deadline = TimePoint::max();
   probe.remote.close_input();
   probe.remote.signal(SIGTERM);
 }
 
 void Examiner::give_up_silent_hosts() {
   for (HostProbe& probe : probes_) {
-    if (now() < probe.answer_by) continue;
+    if (now() < probe.answer_deadline) continue;
     if (probe.state == State::kGreeted && probe.report.facts) {  // only name lookups are missing
       probe.state = State::kReady;
       probe.missing_answers = 0;
-      probe.answer_by = TimePoint::max();
+      probe.answer_deadline = TimePoint::max();
       continue;
     }
     const std::string why =
@@ -403,17 +412,17 @@ void Examiner::end_all() {
   for (HostProbe& probe : probes_) {
     probe.remote.close_input();
     probe.state = State::kEnded;
-    probe.answer_by = TimePoint::max();
+    probe.answer_deadline = TimePoint::max();
   }
-  const auto done = [this] {
+  const auto is_done = [this] {
     return std::ranges::none_of(probes_,
                                 [](const HostProbe& probe) { return probe.remote.is_running(); });
   };
-  serve_until(done, now() + kEndTimeMax);
+  serve_until(is_done, now() + kEndTimeMax);
 }
 
 // Replaces the progress line on the terminal. An empty text removes the line.
-void Examiner::show(const std::string& progress) {
+void Examiner::show_progress(const std::string& progress) {
   if (!plan_.shows_progress || progress == shown_progress_) return;
   shown_progress_ = progress;
   std::fprintf(stderr, "\r\x1b[K%s", progress.c_str());

@@ -18,7 +18,7 @@ struct ExaminationPlan {
   SshOptions ssh;
   std::string program;                   // the path of our program on all hosts
   std::vector<std::string> settings;     // "NAME=value", for the probes on all hosts
-  std::string ports;                     // the ports that the settings give to jobs
+  std::string ports;                     // the ports of jobs, from settings or environment
   std::chrono::seconds start_timeout{};  // how long a host has to answer
   bool shows_progress = false;           // needs a terminal as standard error
 };

@@ -47,21 +47,22 @@ void MessageStream::queue(const Message& message) {
 Status MessageStream::flush() {
   if (!has_unsent()) return {};
   FARANDOLE_TRY_ASSIGN(const std::size_t count,
-                       connection_.try_send({}, std::span(unsent_).subspan(sent_)));
-  sent_ += count;
-  if (sent_ < unsent_.size()) return {};
+                       connection_.try_send({}, std::span(unsent_).subspan(sent_bytes_)));
+  sent_bytes_ += count;
+  if (sent_bytes_ < unsent_.size()) return {};
   unsent_.clear();
-  sent_ = 0;
+  sent_bytes_ = 0;
   return {};
 }
 
 Result<std::optional<MessageStream::Message>> MessageStream::receive() {
-  FARANDOLE_TRY_ASSIGN(const std::size_t count,
-                       connection_.try_receive(std::span(received_).subspan(received_bytes_)));
+  FARANDOLE_TRY_ASSIGN(
+      const std::size_t count,
+      connection_.try_receive(std::span(received_message_).subspan(received_bytes_)));
   received_bytes_ += count;
-  if (received_bytes_ < received_.size()) return std::optional<Message>();
+  if (received_bytes_ < received_message_.size()) return std::optional<Message>();
   received_bytes_ = 0;
-  ByteReader reader(received_);
+  ByteReader reader(received_message_);
   Message message;
   message.kind = reader.get<std::uint64_t>();
   message.first = reader.get<std::uint64_t>();
@@ -71,11 +72,11 @@ Result<std::optional<MessageStream::Message>> MessageStream::receive() {
 
 MeasuringEnd::MeasuringEnd(Connection& connection, const ExchangeOptions& options, TimePoint now)
     : connection_(connection), options_(options), messages_(connection) {
-  ask(now);
+  queue_ping(now);
 }
 
-void MeasuringEnd::ask(TimePoint now) {
-  asked_ = now;
+void MeasuringEnd::queue_ping(TimePoint now) {
+  ping_sent_at_ = now;
   messages_.queue({.kind = kPing});
 }
 
@@ -83,36 +84,36 @@ Result<std::optional<Measurement>> MeasuringEnd::advance(TimePoint now) {
   FARANDOLE_TRY(messages_.flush());
   FARANDOLE_TRY_ASSIGN(const auto message, messages_.receive());
   if (message && !has_round_trip() && message->kind == kPong) {
-    round_trips_.push_back(now - asked_);
+    round_trips_.push_back(now - ping_sent_at_);
     if (has_round_trip())
       messages_.queue({.kind = kStream,
                        .first = options_.stream_bytes,
                        .second = nanoseconds(options_.stream_time)});
     else
-      ask(now);
+      queue_ping(now);
     FARANDOLE_TRY(messages_.flush());
   } else if (message && has_round_trip() && message->kind == kRate) {
-    const auto middle = round_trips_.begin() + options_.pings / 2;
-    std::ranges::nth_element(round_trips_, middle);
+    const auto median = round_trips_.begin() + options_.pings / 2;
+    std::ranges::nth_element(round_trips_, median);
     const double time = static_cast<double>(message->second) / 1e9;
     return std::optional(
-        Measurement{.round_trip_seconds = seconds(*middle),
+        Measurement{.round_trip_seconds = seconds(*median),
                     .bytes_per_second = time > 0 ? static_cast<double>(message->first) / time : 0});
   } else if (message) {
     return unexpected_message_error(*message);
   }
-  FARANDOLE_TRY(stream());
+  FARANDOLE_TRY(send_stream());
   return std::optional<Measurement>();
 }
 
-Status MeasuringEnd::stream() {
+Status MeasuringEnd::send_stream() {
   if (is_streaming()) piece_.resize(kPieceBytes);
   for (int piece = 0; piece < kPiecesAtOnce && is_streaming(); ++piece) {
     if (messages_.has_unsent()) return messages_.flush();
-    const auto left = options_.stream_bytes - streamed_;
-    const auto bytes = std::span(piece_).first(std::min<std::uint64_t>(left, kPieceBytes));
+    const auto bytes_left = options_.stream_bytes - stream_bytes_sent_;
+    const auto bytes = std::span(piece_).first(std::min<std::uint64_t>(bytes_left, kPieceBytes));
     FARANDOLE_TRY_ASSIGN(const std::size_t count, connection_.try_send({}, bytes));
-    streamed_ += count;
+    stream_bytes_sent_ += count;
     if (count < bytes.size()) break;
   }
   return {};
@@ -151,9 +152,9 @@ Status AnsweringEnd::handle(const MessageStream::Message& message) {
 // Returns whether it should be called again at once.
 Result<bool> AnsweringEnd::receive_stream(TimePoint now) {
   Stream& stream = *stream_;
-  const auto into =
+  const auto free_part =
       std::span(piece_).first(std::min<std::uint64_t>(stream.bytes_left, kPieceBytes));
-  FARANDOLE_TRY_ASSIGN(const std::size_t count, connection_.try_receive(into));
+  FARANDOLE_TRY_ASSIGN(const std::size_t count, connection_.try_receive(free_part));
   stream.bytes_left -= count;
   if (!stream.begin && count > 0) {
     stream.begin = now;

@@ -46,7 +46,7 @@ class MessageStream {
   void queue(const Message& message);
   // Sends queued messages as far as they fit now. Errors of all functions: those of the connection.
   Status flush();
-  bool has_unsent() const { return sent_ < unsent_.size() || connection_.has_unsent(); }
+  bool has_unsent() const { return sent_bytes_ < unsent_.size() || connection_.has_unsent(); }
   // Returns the next message if it is complete.
   Result<std::optional<Message>> receive();
 
@@ -55,8 +55,8 @@ class MessageStream {
 
   Connection& connection_;
   Bytes unsent_;
-  std::size_t sent_ = 0;
-  std::array<std::byte, kMessageBytes> received_{};
+  std::size_t sent_bytes_ = 0;
+  std::array<std::byte, kMessageBytes> received_message_{};
   std::size_t received_bytes_ = 0;
 };
 
@@ -75,17 +75,19 @@ class MeasuringEnd {
   }
 
  private:
-  bool is_streaming() const { return has_round_trip() && streamed_ < options_.stream_bytes; }
-  void ask(TimePoint now);
-  Status stream();
+  bool is_streaming() const {
+    return has_round_trip() && stream_bytes_sent_ < options_.stream_bytes;
+  }
+  void queue_ping(TimePoint now);
+  Status send_stream();
 
   Connection& connection_;
   ExchangeOptions options_;
   MessageStream messages_;
   std::vector<Duration> round_trips_;
-  TimePoint asked_;
+  TimePoint ping_sent_at_;
   Bytes piece_;  // sent again and again as the stream
-  std::uint64_t streamed_ = 0;
+  std::uint64_t stream_bytes_sent_ = 0;
 };
 
 // The accepting end: answers until the other end closes the connection.

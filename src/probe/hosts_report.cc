@@ -83,9 +83,10 @@ std::string table(const std::vector<Row>& rows, const ReportStyle& style) {
   const std::size_t count = rows.front().cells.size();
   for (std::size_t first = 0; first < count;) {
     std::size_t last = first;
-    int used = 0;
-    while (last < count && (last == first || used + kGap + width_of(rows, last) <= columns_left)) {
-      used += kGap + width_of(rows, last);
+    int used_columns = 0;
+    while (last < count &&
+           (last == first || used_columns + kGap + width_of(rows, last) <= columns_left)) {
+      used_columns += kGap + width_of(rows, last);
       ++last;
     }
     if (first > 0) text += "\n";
@@ -118,14 +119,14 @@ using CellText = std::function<std::string(const HostReport&)>;
 Row row_of(const Survey& survey, const std::string& label, bool marks_differences,
            const CellText& text) {
   Row row{.label = label, .cells = {}};
-  std::vector<std::string> known;
+  std::vector<std::string> known_cells;
   for (const HostReport& host : survey.hosts) {
     const std::string cell = escape_controls(text(host));
-    if (host.facts) known.push_back(cell);
+    if (host.facts) known_cells.push_back(cell);
     row.cells.push_back({cell});
   }
-  row.is_marked =
-      marks_differences && std::ranges::adjacent_find(known, std::not_equal_to()) != known.end();
+  row.is_marked = marks_differences &&
+                  std::ranges::adjacent_find(known_cells, std::not_equal_to()) != known_cells.end();
   return row;
 }
 
@@ -136,9 +137,9 @@ CellText text_from_facts(const std::function<std::string(const HostFacts&)>& tex
 }
 
 std::string version_of(const HostFacts& facts, const std::string& package) {
-  const auto found = std::ranges::find(facts.packages, package, &Package::name);
-  const bool is_known = found != facts.packages.end() && !found->version.empty();
-  return is_known ? found->version : std::string(kUnknown);
+  const auto package_found = std::ranges::find(facts.packages, package, &Package::name);
+  const bool is_known = package_found != facts.packages.end() && !package_found->version.empty();
+  return is_known ? package_found->version : std::string(kUnknown);
 }
 
 // Returns the packages that at least one host has installed, in the order in which they are found.
@@ -212,22 +213,22 @@ std::string connections_table(const Survey& survey, const ReportStyle& style) {
 
 // One line for the connections of many hosts.
 std::string summary(const Survey& survey, int columns) {
-  std::size_t pairs = 0;
-  std::size_t working = 0;
+  std::size_t connection_count = 0;
+  std::size_t working_count = 0;
   std::vector<double> round_trips;
   std::vector<double> rates;
   for (std::size_t from = 0; from < survey.hosts.size(); ++from)
     for (std::size_t to = 0; to < survey.hosts.size(); ++to) {
       if (from == to) continue;
-      ++pairs;
+      ++connection_count;
       const Attempt* attempt = used_attempt(survey, from, to);
       if (attempt == nullptr || attempt->failure != ConnectFailure::kNone) continue;
-      ++working;
+      ++working_count;
       if (attempt->round_trip_seconds > 0) round_trips.push_back(attempt->round_trip_seconds);
       if (attempt->bytes_per_second > 0) rates.push_back(attempt->bytes_per_second);
     }
-  std::string text =
-      format_text("{} hosts; {} of {} connections work", survey.hosts.size(), working, pairs);
+  std::string text = format_text("{} hosts; {} of {} connections work", survey.hosts.size(),
+                                 working_count, connection_count);
   if (!round_trips.empty()) {
     const auto [least, most] = std::ranges::minmax(round_trips);
     text += format_text("; round trips {} to {}", round_trip_text(least), round_trip_text(most));

@@ -53,12 +53,13 @@ TimePoint time_now() { return std::chrono::steady_clock::now(); }
 // Returns false if nobody reads our output any more.
 bool write_line(const std::string& line) {
   const std::string bytes = line + "\n";
-  std::size_t done = 0;
-  while (done < bytes.size()) {
-    const ssize_t count = ::write(STDOUT_FILENO, bytes.data() + done, bytes.size() - done);
+  std::size_t bytes_written = 0;
+  while (bytes_written < bytes.size()) {
+    const ssize_t count =
+        ::write(STDOUT_FILENO, bytes.data() + bytes_written, bytes.size() - bytes_written);
     if (count < 0 && errno == EINTR) continue;
     if (count <= 0) return false;
-    done += static_cast<std::size_t>(count);
+    bytes_written += static_cast<std::size_t>(count);
   }
   return true;
 }
@@ -74,8 +75,8 @@ Descriptor start_lookups(const std::vector<std::string>& names) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   ::dup2(theirs.get(), STDOUT_FILENO);
   for (const std::string& name : names) {
-    const auto found = look_up_host(name, 0);
-    if (!write_line(encode(ProbeAnswer(NameLookup{name, found.status().message()})))) break;
+    const auto lookup = look_up_host(name, 0);
+    if (!write_line(encode(ProbeAnswer(NameLookup{name, lookup.status().message()})))) break;
   }
   ::_exit(0);
 }
@@ -112,8 +113,8 @@ class Prober {
   bool begin(const BeginOrder& order);
   Status listen(HostFacts& facts);
   void forward_lookups();
-  void accept();
-  void answer();
+  void accept_connections();
+  void advance_answerers();
   void start_trials();
   bool advance_trials();
 
@@ -130,18 +131,18 @@ class Prober {
   std::list<AddressTrial> trials_;
 };
 
-// Returns at the end of the standard input. So it can wait for orders without a time limit.
+// Returns at the end of the standard input, so it needs no time limit for the next order.
 int Prober::run() {
   for (;;) {
     auto entries = descriptors();
     const auto until = has_work() ? time_now() : next_deadline();
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - time_now());
+    const auto time_left = std::chrono::ceil<std::chrono::milliseconds>(until - time_now());
     ::poll(entries.data(), entries.size(),
-           static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, 1000)));
+           static_cast<int>(std::clamp<std::int64_t>(time_left.count(), 0, 1000)));
     if (entries.front().revents != 0 && !read_orders()) return 0;
     forward_lookups();
-    accept();
-    answer();
+    accept_connections();
+    advance_answerers();
     start_trials();
     if (!advance_trials()) return 0;
   }
@@ -173,11 +174,12 @@ bool Prober::has_work() const {
 }
 
 TimePoint Prober::next_deadline() const {
-  TimePoint next = TimePoint::max();
-  if (listener_) next = std::min(next, listener_->next_deadline());
-  for (const Answerer& answerer : answerers_) next = std::min(next, answerer.end.deadline());
-  for (const AddressTrial& trial : trials_) next = std::min(next, trial.deadline());
-  return next;
+  TimePoint earliest = TimePoint::max();
+  if (listener_) earliest = std::min(earliest, listener_->next_deadline());
+  for (const Answerer& answerer : answerers_)
+    earliest = std::min(earliest, answerer.end.deadline());
+  for (const AddressTrial& trial : trials_) earliest = std::min(earliest, trial.deadline());
+  return earliest;
 }
 
 // Returns false at the end of the input, or if nobody reads our output any more.
@@ -196,15 +198,15 @@ bool Prober::read_orders() {
 }
 
 bool Prober::execute(const ProbeOrder& order) {
-  if (const auto* first = std::get_if<BeginOrder>(&order)) return begin(*first);
-  if (const auto* connect = std::get_if<ConnectOrder>(&order)) {
-    targets_.insert(targets_.end(), connect->targets.begin(), connect->targets.end());
-    measures_ = connect->measures;
+  if (const auto* begin_order = std::get_if<BeginOrder>(&order)) return begin(*begin_order);
+  if (const auto* connect_order = std::get_if<ConnectOrder>(&order)) {
+    targets_.insert(targets_.end(), connect_order->targets.begin(), connect_order->targets.end());
+    measures_ = connect_order->measures;
     return true;
   }
-  const auto wall = std::chrono::system_clock::now().time_since_epoch();
+  const auto wall_time = std::chrono::system_clock::now().time_since_epoch();
   return write_line(encode(ProbeAnswer(
-      ClockAnswer{std::chrono::duration_cast<std::chrono::nanoseconds>(wall).count()})));
+      ClockAnswer{std::chrono::duration_cast<std::chrono::nanoseconds>(wall_time).count()})));
 }
 
 bool Prober::begin(const BeginOrder& order) {
@@ -220,8 +222,7 @@ bool Prober::begin(const BeginOrder& order) {
                   .listen_error = {}};
   utsname kernel{};
   if (::uname(&kernel) == 0) facts.kernel = kernel.release;
-  if (const Status listening = listen(facts); !listening.ok())
-    facts.listen_error = listening.message();
+  if (const Status status = listen(facts); !status.ok()) facts.listen_error = status.message();
   return write_line(encode(ProbeAnswer(std::move(facts))));
 }
 
@@ -230,22 +231,23 @@ Status Prober::listen(HostFacts& facts) {
   Knobs knobs;
   FARANDOLE_TRY(read_knobs(knobs, [](const char* name) { return std::getenv(name); }));
   FARANDOLE_TRY_ASSIGN(const PortRange ports, parse_ports(knobs.ports));
-  FARANDOLE_TRY_ASSIGN(const auto host, list_interface_addresses());
-  FARANDOLE_TRY_ASSIGN(auto chosen,
-                       choose_addresses(host, parse_interfaces(knobs.network_interfaces)));
-  const Link accepted = link_between_probes(0, number_);
+  FARANDOLE_TRY_ASSIGN(const auto host_addresses, list_interface_addresses());
+  FARANDOLE_TRY_ASSIGN(
+      auto addresses, choose_addresses(host_addresses, parse_interfaces(knobs.network_interfaces)));
+  const Link link = link_between_probes(0, number_);
   FARANDOLE_TRY_ASSIGN(
       listener_,
       TcpListener::open(
-          *context_,
-          {.addresses = std::move(chosen),
-           .port_first = ports.first,
-           .port_last = ports.last,
-           .acceptance = {.job = accepted.job, .epoch = accepted.epoch, .self = accepted.listener},
-           .handshakes_max = kHandshakesMax}));
+          *context_, {.addresses = std::move(addresses),
+                      .port_first = ports.first,
+                      .port_last = ports.last,
+                      .acceptance = {.job = link.job, .epoch = link.epoch, .self = link.listener},
+                      .handshakes_max = kHandshakesMax}));
   for (const SocketAddress& address : listener_->addresses()) {
-    const auto found = std::ranges::find(host, address.with_port(0), &InterfaceAddress::address);
-    facts.addresses.push_back({found != host.end() ? found->interface : "", address.text()});
+    const auto listed =
+        std::ranges::find(host_addresses, address.with_port(0), &InterfaceAddress::address);
+    facts.addresses.push_back(
+        {listed != host_addresses.end() ? listed->interface : "", address.text()});
   }
   return {};
 }
@@ -261,7 +263,7 @@ void Prober::forward_lookups() {
     if (piece.finished) write_line(piece.text);
 }
 
-void Prober::accept() {
+void Prober::accept_connections() {
   while (listener_) {
     auto accepted = listener_->try_accept(time_now());
     if (!accepted.ok() || *accepted == nullptr) return;
@@ -270,7 +272,7 @@ void Prober::accept() {
   }
 }
 
-void Prober::answer() {
+void Prober::advance_answerers() {
   answerers_.remove_if([](Answerer& answerer) { return !answerer.end.advance(time_now()).ok(); });
 }
 
@@ -294,10 +296,10 @@ void Prober::start_trials() {
 // Returns false if nobody reads our output any more.
 bool Prober::advance_trials() {
   for (auto trial = trials_.begin(); trial != trials_.end();) {
-    const auto current = trial++;
-    const auto attempt = current->advance(time_now());
+    const auto ready_trial = trial++;
+    const auto attempt = ready_trial->advance(time_now());
     if (!attempt) continue;
-    trials_.erase(current);
+    trials_.erase(ready_trial);
     if (!write_line(encode(ProbeAnswer(*attempt)))) return false;
   }
   return true;

@@ -49,7 +49,7 @@ enum class ConnectFailure : std::uint8_t {
   kNone,
   kRefused,     // no process listens there, or a firewall rejects
   kNoAnswer,    // usually a firewall that drops packets
-  kNoRoute,     // the host or its network is unknown, or a router or firewall says so
+  kNoRoute,     // the system, a router or a firewall reports that the host cannot be reached
   kTurnedAway,  // connected, but to a process that is not the probe of that host
   kStalled,     // connected, but messages do not arrive, or only small ones do
   kOther,
@@ -84,7 +84,7 @@ struct HostReport {
 
 struct Survey {
   std::vector<HostReport> hosts{};
-  std::string ports{};  // the ports that the user has chosen for jobs; empty if any
+  std::string ports{};  // the ports that the user has chosen for jobs; empty: any port
 };
 
 }  // namespace farandole

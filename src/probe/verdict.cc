@@ -28,17 +28,17 @@ int port_of(const std::string& address) {
 bool is_v6(const std::string& address) { return ip_of(address).find(':') != std::string::npos; }
 
 // Returns "hen, owl", or, for a long list, "hen, owl, newt, mole and 3 others".
-std::string listed(std::vector<std::string> texts, std::string_view separator = ", ") {
-  const std::size_t others = texts.size() > kListedMax + 1 ? texts.size() - kListedMax : 0;
-  texts.resize(texts.size() - others);
+std::string shortened_list(std::vector<std::string> texts, std::string_view separator = ", ") {
+  const std::size_t other_count = texts.size() > kListedMax + 1 ? texts.size() - kListedMax : 0;
+  texts.resize(texts.size() - other_count);
   const std::string text = join_text(texts, separator);
-  return others > 0 ? format_text("{} and {} others", text, others) : text;
+  return other_count > 0 ? format_text("{} and {} others", text, other_count) : text;
 }
 
 std::string names_of(const Survey& survey, const HostNumbers& numbers) {
   std::vector<std::string> names;
   for (const std::size_t number : numbers) names.push_back(survey.hosts[number].name);
-  return listed(std::move(names));
+  return shortened_list(std::move(names));
 }
 
 std::string interface_of(const HostReport& host, const std::string& address) {
@@ -61,8 +61,8 @@ bool is_reached(const Survey& survey, std::size_t to, const std::string& address
 }
 
 bool is_reachable(const Survey& survey, std::size_t from, std::size_t to) {
-  const Attempt* used = used_attempt(survey, from, to);
-  return used != nullptr && used->failure == ConnectFailure::kNone;
+  const Attempt* attempt = used_attempt(survey, from, to);
+  return attempt != nullptr && attempt->failure == ConnectFailure::kNone;
 }
 
 // Whether the address names an interface, as fe80::1%eth0 does. Such an address does not fit into
@@ -72,19 +72,19 @@ bool is_scoped(const std::string& address) { return address.find('%') != std::st
 // Returns the IPv4 or the IPv6 addresses that these hosts offer.
 std::set<std::string> addresses_of(const Survey& survey, const HostNumbers& numbers,
                                    bool wants_v6) {
-  std::set<std::string> found;
+  std::set<std::string> addresses;
   for (const std::size_t number : numbers) {
     const auto& facts = survey.hosts[number].facts;
     if (!facts) continue;
     for (const OfferedAddress& offered : facts->addresses)
       if (is_v6(offered.address) == wants_v6 && !is_scoped(offered.address))
-        found.insert(ip_of(offered.address));
+        addresses.insert(ip_of(offered.address));
   }
-  return found;
+  return addresses;
 }
 
 // Returns the commands that open ports in the firewall for the other hosts. If the job may use any
-// port, they are for a range of ports that the user can give to jobs.
+// port, the commands are for a range of ports that the user can give to jobs.
 std::string firewall_advice(const Survey& survey, const Attempt& attempt, const HostNumbers& from) {
   const std::string ports = survey.ports.empty() ? "20000-20099" : survey.ports;
   const std::string ports_advice =
@@ -155,10 +155,10 @@ struct FailureGroup {
   std::vector<Attempt> attempts;  // one attempt for each address
   HostNumbers from;
 };
-std::vector<FailureGroup> failure_groups(const Survey& survey, std::size_t to, bool fatal) {
+std::vector<FailureGroup> failure_groups(const Survey& survey, std::size_t to, bool is_fatal) {
   std::vector<FailureGroup> address_groups;
   for (std::size_t from = 0; from < survey.hosts.size(); ++from) {
-    if (is_reachable(survey, from, to) == fatal) continue;
+    if (is_reachable(survey, from, to) == is_fatal) continue;
     for (const Attempt& attempt : survey.hosts[from].attempts) {
       if (attempt.to != to || attempt.failure == ConnectFailure::kNone) continue;
       const auto same = std::ranges::find_if(address_groups, [&](const FailureGroup& group) {
@@ -213,11 +213,11 @@ void add_unreachable_hosts(const Survey& survey, std::vector<Problem>& problems)
 }
 
 // Reports addresses that fail on hosts that have another address that works. A job connects to the
-// first address that answers. So if data stalls at this address, the job hangs.
+// first address that answers. So if data stalls at such an address, the job hangs.
 void add_dead_addresses(const Survey& survey, std::vector<Problem>& problems) {
-  const std::string value = interfaces_that_work(survey);
+  const std::string interfaces = interfaces_that_work(survey);
   const std::string interfaces_advice = format_text(
-      "give jobs `--network-interfaces {}`, or set FARANDOLE_NETWORK_INTERFACES", value);
+      "give jobs `--network-interfaces {}`, or set FARANDOLE_NETWORK_INTERFACES", interfaces);
   for (std::size_t to = 0; to < survey.hosts.size(); ++to)
     for (const FailureGroup& group : failure_groups(survey, to, false)) {
       const std::string found =
@@ -225,12 +225,12 @@ void add_dead_addresses(const Survey& survey, std::vector<Problem>& problems) {
       const std::string advice = advice_for(survey, group.attempts.front(), group.from);
       if (group.failure == ConnectFailure::kStalled)
         problems.push_back({true, format_text("{}, but a job may choose this one and hang", found),
-                            value.empty()
+                            interfaces.empty()
                                 ? advice
                                 : format_text("{}; until then, {}", advice, interfaces_advice)});
       else
         problems.push_back({false, found,
-                            value.empty()
+                            interfaces.empty()
                                 ? advice
                                 : format_text("without this address, connections begin sooner: {}",
                                               interfaces_advice)});
@@ -298,28 +298,28 @@ void add_clocks(const Survey& survey, std::vector<Problem>& problems) {
 using UnknownNames = std::map<std::string, std::map<std::size_t, HostNumbers>>;
 
 UnknownNames unknown_names(const Survey& survey) {
-  UnknownNames unknown;
-  for (std::size_t named = 0; named < survey.hosts.size(); ++named) {
-    if (!survey.hosts[named].facts) continue;  // the problem with its start says more
+  UnknownNames hosts_by_name;
+  for (std::size_t named_host = 0; named_host < survey.hosts.size(); ++named_host) {
+    if (!survey.hosts[named_host].facts) continue;  // the problem with its start says more
     for (std::size_t number = 0; number < survey.hosts.size(); ++number) {
       const HostReport& host = survey.hosts[number];
       if (!host.facts) continue;
-      const auto found =
-          std::ranges::find(host.lookups, survey.hosts[named].name, &NameLookup::name);
+      const auto lookup =
+          std::ranges::find(host.lookups, survey.hosts[named_host].name, &NameLookup::name);
       const std::string error =
-          found == host.lookups.end() ? "no answer of the name server in time" : found->error;
-      if (!error.empty()) unknown[error][named].push_back(number);
+          lookup == host.lookups.end() ? "no answer of the name server in time" : lookup->error;
+      if (!error.empty()) hosts_by_name[error][named_host].push_back(number);
     }
   }
-  return unknown;
+  return hosts_by_name;
 }
 
 void add_names(const Survey& survey, std::vector<Problem>& problems) {
   for (const auto& [error, names] : unknown_names(survey)) {
     std::vector<std::string> texts;
     std::vector<std::string> lines;  // of /etc/hosts
-    for (const auto& [named, numbers] : names) {
-      const HostReport& host = survey.hosts[named];
+    for (const auto& [named_host, numbers] : names) {
+      const HostReport& host = survey.hosts[named_host];
       texts.push_back(format_text("{} on {}", host.name, names_of(survey, numbers)));
       if (!host.facts->addresses.empty() && lines.size() < kListedMax)
         lines.push_back(
@@ -330,7 +330,7 @@ void add_names(const Survey& survey, std::vector<Problem>& problems) {
                       : format_text("`printf '%s\\n' {} | sudo tee -a /etc/hosts` there, or ",
                                     join_text(lines, " "));
     problems.push_back(
-        {false, format_text("names have no address ({}): {}", error, listed(texts, "; ")),
+        {false, format_text("names have no address ({}): {}", error, shortened_list(texts, "; ")),
          format_text("`farandole run -H` needs no names there, but programs that use them do: "
                      "{}records in the DNS",
                      command)});
@@ -340,24 +340,25 @@ void add_names(const Survey& survey, std::vector<Problem>& problems) {
 // Returns the names of interfaces that have only working addresses: at least one on each host.
 // Empty if a host has no such interface.
 std::string working_interfaces(const Survey& survey) {
-  std::set<std::string> failing;
-  std::vector<std::string> chosen;
+  std::set<std::string> failing_interfaces;
+  std::vector<std::string> chosen_interfaces;
   for (std::size_t to = 0; to < survey.hosts.size(); ++to) {
     if (!survey.hosts[to].facts) continue;
     for (const OfferedAddress& offered : survey.hosts[to].facts->addresses)
-      if (!is_reached(survey, to, offered.address)) failing.insert(offered.interface);
+      if (!is_reached(survey, to, offered.address)) failing_interfaces.insert(offered.interface);
   }
   for (std::size_t to = 0; to < survey.hosts.size(); ++to) {
     const auto& facts = survey.hosts[to].facts;
     if (!facts) continue;
-    const auto working = std::ranges::find_if(facts->addresses, [&](const OfferedAddress& offered) {
-      return !failing.contains(offered.interface);
-    });
-    if (working == facts->addresses.end()) return "";
-    if (std::ranges::find(chosen, working->interface) == chosen.end())
-      chosen.push_back(working->interface);
+    const auto working_address =
+        std::ranges::find_if(facts->addresses, [&](const OfferedAddress& offered) {
+          return !failing_interfaces.contains(offered.interface);
+        });
+    if (working_address == facts->addresses.end()) return "";
+    if (std::ranges::find(chosen_interfaces, working_address->interface) == chosen_interfaces.end())
+      chosen_interfaces.push_back(working_address->interface);
   }
-  return join_text(chosen, ",");
+  return join_text(chosen_interfaces, ",");
 }
 
 // Returns the range of all IPv4 or IPv6 addresses if all hosts have such addresses and all of these
@@ -366,30 +367,30 @@ std::string working_family(const Survey& survey, bool wants_v6) {
   for (std::size_t to = 0; to < survey.hosts.size(); ++to) {
     const auto& facts = survey.hosts[to].facts;
     if (!facts) continue;
-    bool has_one = false;
+    bool has_address = false;
     for (const OfferedAddress& offered : facts->addresses) {
       if (is_v6(offered.address) != wants_v6) continue;
       if (!is_reached(survey, to, offered.address)) return "";
-      has_one = true;
+      has_address = true;
     }
-    if (!has_one) return "";
+    if (!has_address) return "";
   }
   return wants_v6 ? "::/0" : "0.0.0.0/0";
 }
 
 // Returns one working address of each host. Empty if a host has none.
 std::string working_addresses(const Survey& survey) {
-  std::vector<std::string> chosen;
+  std::vector<std::string> addresses;
   for (std::size_t to = 0; to < survey.hosts.size(); ++to) {
     const auto& facts = survey.hosts[to].facts;
     if (!facts) continue;
-    const auto working = std::ranges::find_if(facts->addresses, [&](const OfferedAddress& offered) {
-      return is_reached(survey, to, offered.address);
-    });
-    if (working == facts->addresses.end()) return "";
-    chosen.push_back(ip_of(working->address));
+    const auto working_address = std::ranges::find_if(
+        facts->addresses,
+        [&](const OfferedAddress& offered) { return is_reached(survey, to, offered.address); });
+    if (working_address == facts->addresses.end()) return "";
+    addresses.push_back(ip_of(working_address->address));
   }
-  return join_text(chosen, ",");
+  return join_text(addresses, ",");
 }
 
 }  // namespace
@@ -407,15 +408,15 @@ std::string short_text(ConnectFailure failure) {
 
 const Attempt* used_attempt(const Survey& survey, std::size_t from, std::size_t to) {
   const HostReport& target = survey.hosts[to];
-  const Attempt* first = nullptr;
+  const Attempt* first_failed = nullptr;
   if (!target.facts) return nullptr;
   for (const OfferedAddress& offered : target.facts->addresses)
     for (const Attempt& attempt : survey.hosts[from].attempts) {
       if (attempt.to != to || attempt.address != offered.address) continue;
       if (attempt.failure == ConnectFailure::kNone) return &attempt;
-      if (first == nullptr) first = &attempt;
+      if (first_failed == nullptr) first_failed = &attempt;
     }
-  return first;
+  return first_failed;
 }
 
 std::string interfaces_that_work(const Survey& survey) {

@@ -13,8 +13,8 @@ namespace farandole {
 
 struct Problem {
   bool is_fatal = false;  // a job on these hosts fails or may hang
-  std::string found;
-  std::string advice;  // what the user can do, if possible with a command
+  std::string found;      // what is wrong, for people
+  std::string advice;     // what the user can do, if possible with a command
   friend bool operator==(const Problem&, const Problem&) = default;
 };
 

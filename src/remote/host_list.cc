@@ -35,8 +35,8 @@ std::string_view trimmed(std::string_view text) {
   return text.substr(first, text.find_last_not_of(kBlanks) - first + 1);
 }
 
-// Removes the text before the first separator, and the separator, from `remaining_text`, and
-// returns the text.
+// Removes the text before the first separator from `remaining_text`, and also the separator.
+// Returns the removed text without the separator.
 std::string_view take_before(std::string_view& remaining_text, std::string_view separators) {
   const std::size_t end = std::min(remaining_text.find_first_of(separators), remaining_text.size());
   const std::string_view first_part = remaining_text.substr(0, end);
@@ -63,7 +63,7 @@ bool is_ipv6_address(std::string_view text) {
 }
 
 // Checks the name, and removes its brackets.
-Status parse_name(std::string_view name, std::string& taken) {
+Status parse_name(std::string_view name, std::string& parsed_name) {
   const bool has_brackets = name.size() > 2 && name.front() == '[' && name.back() == ']';
   if (has_brackets) name = name.substr(1, name.size() - 2);
   if (!check_host_name(std::string(name)).ok())
@@ -73,12 +73,12 @@ Status parse_name(std::string_view name, std::string& taken) {
                     shorten(name)));
   if (has_brackets && !is_ipv6_address(name))
     return Status::fix_call("only an IPv6 address has brackets; remove them");
-  taken = name;
+  parsed_name = name;
   return {};
 }
 
 Result<int> parse_slots(std::string_view text) {
-  return whole_number("the number of slots", shorten(text), 1, kWorkersMax);
+  return parse_whole_number("the number of slots", shorten(text), 1, kWorkersMax);
 }
 
 struct ParsedHost {
@@ -113,7 +113,7 @@ Result<HostEntry> parse_entry(std::string_view entry) {
   return parsed.host;
 }
 
-// The error for a word of a hostfile that has no meaning. `name` is the first word of the line.
+// The error for a word that has no meaning in a hostfile. `name` is the first word of the line.
 Status unknown_word_error(std::string_view name, std::string_view word, bool has_slots) {
   if (!has_slots && std::ranges::all_of(word, is_digit))
     return Status::fix_call(
@@ -125,7 +125,7 @@ Status unknown_word_error(std::string_view name, std::string_view word, bool has
                   shorten(word)));
 }
 
-// Removes the blanks around each "=", which some hostfiles have.
+// Some hostfiles have blanks around "=". Removes these blanks.
 std::string without_blanks_at_equals(std::string_view line) {
   std::string text;
   for (const char letter : line) {
@@ -162,8 +162,8 @@ Result<HostEntry> parse_line(std::string_view text, int slots_default) {
     }
   }
   if (slots_max)
-    FARANDOLE_TRY(whole_number("max_slots", shorten(*slots_max), parsed.host.slots,
-                               std::numeric_limits<int>::max())
+    FARANDOLE_TRY(parse_whole_number("max_slots", shorten(*slots_max), parsed.host.slots,
+                                     std::numeric_limits<int>::max())
                       .status());
   return std::move(parsed.host);
 }
@@ -177,14 +177,16 @@ class HostList {
 
  private:
   std::vector<HostEntry> hosts_;
-  // The positions in hosts_, by user and name. Some hostfiles have one line per slot.
+  // The positions in hosts_, by user and name. Some hostfiles have one line per slot, so the same
+  // host is added again.
   std::map<std::pair<std::string, std::string>, std::size_t> positions_;
 };
 
 Status HostList::add(HostEntry host) {
-  const auto [found, is_new] = positions_.try_emplace({host.user, host.name}, hosts_.size());
+  const auto [entry_position, is_new] =
+      positions_.try_emplace({host.user, host.name}, hosts_.size());
   if (!is_new) {
-    int& slots = hosts_[found->second].slots;
+    int& slots = hosts_[entry_position->second].slots;
     if (host.slots > kWorkersMax - slots)
       return Status::fix_call(format_text(
           "the host is listed more than once, and its slots add up to {}; a host has at most {} "

@@ -1,8 +1,8 @@
 // The hosts of a job, as users list them: in the value of -H, or in a hostfile. The formats are
 // those of Open MPI, Hydra and Horovod. All functions are pure.
 //
-// The names and users become arguments of ssh, so the parsers accept no text that ssh or a shell
-// could read as anything else, such as "-oProxyCommand=x".
+// The names and users become arguments of ssh, so the parsers reject texts that ssh or a shell
+// could read as anything but a name, such as "-oProxyCommand=x".
 #pragma once
 
 #include <optional>
@@ -36,9 +36,9 @@ Result<std::vector<HostEntry>> parse_hosts(std::string_view text);
 Result<std::vector<HostEntry>> parse_hostfile(std::string_view text, const std::string& path,
                                               int slots_default = 1);
 
-// Takes the first hosts, in order, until they have `workers` slots; the last host keeps only as
-// many slots as it gets workers. Without `workers`, takes all slots. `workers` must be positive.
-// Errors: kFixCall if there are too few slots, or more workers than a job can have.
+// Takes hosts from the front of the list until they have `workers` slots. The last of them keeps
+// only as many slots as it gets workers. Without `workers`, takes all hosts. `workers` must be
+// positive. Errors: kFixCall if there are too few slots, or more workers than a job can have.
 Result<std::vector<HostEntry>> assign_workers(const std::vector<HostEntry>& hosts,
                                               std::optional<int> workers);
 

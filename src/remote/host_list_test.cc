@@ -29,12 +29,14 @@ std::string text_of(const Result<std::vector<HostEntry>>& hosts) {
 
 std::string hosts_of(std::string_view text) { return text_of(parse_hosts(text)); }
 
-std::string file_of(std::string_view text) { return text_of(parse_hostfile(text, "my.hosts")); }
+std::string hosts_of_file(std::string_view text) {
+  return text_of(parse_hostfile(text, "my.hosts"));
+}
 
 std::string repeated(const std::string& text, int count) {
-  std::string whole;
-  for (int i = 0; i < count; ++i) whole += text;
-  return whole;
+  std::string repeated_text;
+  for (int i = 0; i < count; ++i) repeated_text += text;
+  return repeated_text;
 }
 
 // "h0,h1,h2,"
@@ -142,7 +144,8 @@ TEST(HostList, ReadsAHostfile) {
       {"hen\nhen\nowl slots=2\nhen:3\n", "hen:5 owl:2"},
       {repeated("hen\n", 5000), "hen:5000"},
   };
-  for (const Case& entry : cases) EXPECT_EQ(file_of(entry.text), entry.expected) << entry.text;
+  for (const Case& entry : cases)
+    EXPECT_EQ(hosts_of_file(entry.text), entry.expected) << entry.text;
 }
 
 TEST(HostList, SaysWhatIsWrongInAHostfile) {
@@ -183,7 +186,7 @@ TEST(HostList, SaysWhatIsWrongInAHostfile) {
        "my.hosts, line 4097: \"h4096\": this is host number 4097; a job has at most 4096 hosts"},
   };
   for (const Case& entry : cases)
-    EXPECT_THAT(file_of(entry.text), HasSubstr(entry.expected)) << entry.text;
+    EXPECT_THAT(hosts_of_file(entry.text), HasSubstr(entry.expected)) << entry.text;
 }
 
 TEST(HostList, AcceptsTheLargestNumberOfHosts) {
@@ -265,13 +268,13 @@ bool is_user(const std::string& user) {
 TEST(HostList, AcceptsOnlyNamesThatAreSafeInACommand) {
   using namespace std::string_view_literals;
   std::mt19937 random(1);
-  int accepted = 0;
-  int with_user = 0;
+  int accepted_texts = 0;
+  int hosts_with_user = 0;
   for (int i = 0; i < 20'000; ++i) {
     const std::string text = random_text(random);
     for (const auto& hosts : {parse_hosts(text), parse_hostfile(text, "my.hosts")}) {
       if (!hosts.ok()) continue;
-      ++accepted;
+      ++accepted_texts;
       ASSERT_FALSE(hosts->empty()) << text;
       for (const HostEntry& host : *hosts) {
         ASSERT_TRUE(check_host_name(host.name).ok()) << text;
@@ -280,12 +283,12 @@ TEST(HostList, AcceptsOnlyNamesThatAreSafeInACommand) {
             << text;
         ASSERT_TRUE(is_user(host.user)) << text;
         ASSERT_TRUE(host.slots >= 1 && host.slots <= kWorkersMax) << text;
-        with_user += host.user.empty() ? 0 : 1;
+        hosts_with_user += host.user.empty() ? 0 : 1;
       }
     }
   }
-  EXPECT_GT(accepted, 500);
-  EXPECT_GT(with_user, 50);
+  EXPECT_GT(accepted_texts, 500);
+  EXPECT_GT(hosts_with_user, 50);
 }
 
 }  // namespace

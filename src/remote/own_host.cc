@@ -15,7 +15,7 @@ namespace farandole {
 namespace {
 
 // Empty if the system does not tell it.
-std::string own_name() {
+std::string system_host_name() {
   std::array<char, 256> name{};
   return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "";
 }
@@ -23,7 +23,7 @@ std::string own_name() {
 }  // namespace
 
 HostEntry own_host() {
-  const std::string name = own_name();
+  const std::string name = system_host_name();
   return {.name = name.empty() ? "localhost" : name, .user = {}, .slots = 0};
 }
 
@@ -32,19 +32,20 @@ bool is_own_host(const HostEntry& host) {
   if (!host.user.empty()) return false;
   if (name == "localhost") return true;
   if (const auto address = SocketAddress::parse_ip(name); address.ok()) {
-    const auto of_host = list_interface_addresses();
+    const auto interface_addresses = list_interface_addresses();
     return address->is_loopback() ||
-           (of_host.ok() &&
-            std::ranges::find(*of_host, *address, &InterfaceAddress::address) != of_host->end());
+           (interface_addresses.ok() &&
+            std::ranges::find(*interface_addresses, *address, &InterfaceAddress::address) !=
+                interface_addresses->end());
   }
-  const std::string full_name = own_name();
+  const std::string full_name = system_host_name();
   if (full_name.empty()) return false;
   return name == full_name || name == full_name.substr(0, full_name.find('.'));
 }
 
 std::string path_of_program() {
   std::error_code error;
-  const auto program = own_program(error);
+  const auto program = own_program_path(error);
   return error ? "farandole" : program.string();
 }
 

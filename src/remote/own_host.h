@@ -7,7 +7,7 @@
 
 namespace farandole {
 
-// This host, by its host name, without slots.
+// Returns an entry for this host, with its host name and 0 slots.
 HostEntry own_host();
 
 // Whether an entry means this host and user: localhost, an address of this host, or its host name,

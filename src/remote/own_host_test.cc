@@ -14,10 +14,10 @@ TEST(OwnHost, ItsNamesAndAddressesMeanThisHost) {
   std::array<char, 256> name{};
   ASSERT_EQ(::gethostname(name.data(), name.size() - 1), 0);
   const std::string full_name = name.data();
-  for (const std::string& own :
+  for (const std::string& own_name :
        {std::string("localhost"), std::string("127.0.0.1"), std::string("127.3.2.1"),
         std::string("::1"), full_name, full_name.substr(0, full_name.find('.'))})
-    EXPECT_TRUE(is_own_host({.name = own, .user = ""})) << own;
+    EXPECT_TRUE(is_own_host({.name = own_name, .user = ""})) << own_name;
 }
 
 TEST(OwnHost, ItsEntryMeansThisHost) {
@@ -26,8 +26,9 @@ TEST(OwnHost, ItsEntryMeansThisHost) {
 }
 
 TEST(OwnHost, OtherEntriesDoNotMeanThisHost) {
-  for (const char* other : {"198.51.100.1", "2001:db8::1", "other-host.example", "localhost.other"})
-    EXPECT_FALSE(is_own_host({.name = other, .user = ""})) << other;
+  for (const char* other_name :
+       {"198.51.100.1", "2001:db8::1", "other-host.example", "localhost.other"})
+    EXPECT_FALSE(is_own_host({.name = other_name, .user = ""})) << other_name;
 }
 
 TEST(OwnHost, AnEntryWithAUserDoesNotMeanThisHost) {

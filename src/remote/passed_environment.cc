@@ -31,14 +31,14 @@ bool is_passed_on(std::string_view name) {
 }
 
 std::vector<std::string> passed_environment(const std::vector<std::string>& lines) {
-  std::vector<std::string> passed;
+  std::vector<std::string> passed_lines;
   for (const std::string& line : lines) {
     const auto equals_sign = line.find('=');
     if (equals_sign != std::string::npos &&
         is_passed_on(std::string_view(line).substr(0, equals_sign)))
-      passed.push_back(line);
+      passed_lines.push_back(line);
   }
-  return passed;
+  return passed_lines;
 }
 
 void set_environment(const std::vector<std::string>& lines) {

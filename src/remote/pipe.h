@@ -7,8 +7,8 @@
 namespace farandole {
 
 struct Pipe {
-  Descriptor reading;
-  Descriptor writing;
+  Descriptor read_end;
+  Descriptor write_end;
 };
 
 // Both ends block, and are closed on exec. Errors: kStop if there is no free descriptor.

@@ -27,7 +27,8 @@ Status watch_error() {
 }  // namespace
 
 bool write_greeting(std::string_view greeting) {
-  // A start-up file of the shell may have written a line without its end.
+  // Begin with an empty line, because a start-up file of the shell may have written a line without
+  // its end.
   const std::string line = format_text("\n{}\n", greeting);
   for (const int stream : {STDERR_FILENO, STDOUT_FILENO})
     if (::write(stream, line.data(), line.size()) != static_cast<ssize_t>(line.size()))
@@ -44,7 +45,7 @@ RemoteProcess::RemoteProcess(HostEntry host, Poller& poller, Tags tags)
 RemoteProcess::~RemoteProcess() {
   if (!is_running()) return;
   signal(SIGKILL);
-  ::waitpid(started_.pid, nullptr, 0);
+  ::waitpid(process_.pid, nullptr, 0);
 }
 
 Status RemoteProcess::start(const Program& program, int standard_output, int standard_error,
@@ -52,47 +53,47 @@ Status RemoteProcess::start(const Program& program, int standard_output, int sta
   greeting_ = program.greeting;
   command_ = is_own_host_ ? program.words : ssh_command(host_, program.ssh, program.words);
   FARANDOLE_TRY_ASSIGN(Pipe pipe, make_pipe());
-  (void)replace_input(std::move(pipe.writing));
-  FARANDOLE_TRY_ASSIGN(started_,
+  (void)replace_input(std::move(pipe.write_end));
+  FARANDOLE_TRY_ASSIGN(process_,
                        start_process({.command = command_,
                                       .environment = merge_environment({inherited_environment()}),
                                       .inherited = {},
-                                      .standard_input = pipe.reading.get(),
+                                      .standard_input = pipe.read_end.get(),
                                       .standard_output = standard_output,
                                       .standard_error = standard_error,
-                                      .state = state}));
-  end_is_watched_ = poller_.add(started_.pidfd.get(), Poller::Interest::kReading, tags_.end);
+                                      .original_state = state}));
+  end_is_watched_ = poller_.add(process_.pidfd.get(), Poller::Interest::kReading, tags_.end);
   if (end_is_watched_) return {};
   signal(SIGKILL);
-  ::waitpid(std::exchange(started_.pid, 0), nullptr, 0);
+  ::waitpid(std::exchange(process_.pid, 0), nullptr, 0);
   return watch_error();
 }
 
 bool RemoteProcess::has_ended() {
-  if (!is_running() || !farandole::has_ended(started_.pidfd)) return false;
-  if (std::exchange(end_is_watched_, false)) poller_.remove(started_.pidfd.get());
+  if (!is_running() || !farandole::has_ended(process_.pidfd)) return false;
+  if (std::exchange(end_is_watched_, false)) poller_.remove(process_.pidfd.get());
   return true;
 }
 
 bool RemoteProcess::reap() {
-  const auto end = is_running() ? farandole::reap(started_.pid) : std::nullopt;
+  const auto end = is_running() ? farandole::reap(process_.pid) : std::nullopt;
   if (!end) return false;
   end_ = end;
-  started_ = {};
+  process_ = {};
   close_input();
   return true;
 }
 
 void RemoteProcess::signal(int number) const {
-  if (is_running()) ::kill(-started_.pid, number);
+  if (is_running()) ::kill(-process_.pid, number);
 }
 
 Status RemoteProcess::send_secret(const JobSecret& secret) const {
   if (!input_.valid()) return {};
   const Status sent = secret.write_to(input_.get());
   pollfd entry{input_.get(), POLLOUT, 0};
-  const bool nobody_reads = ::poll(&entry, 1, 0) == 1 && (entry.revents & POLLERR) != 0;
-  return nobody_reads ? Status() : sent;
+  const bool has_no_reader = ::poll(&entry, 1, 0) == 1 && (entry.revents & POLLERR) != 0;
+  return has_no_reader ? Status() : sent;
 }
 
 Status RemoteProcess::send(std::string_view bytes) {
@@ -105,7 +106,7 @@ Status RemoteProcess::send(std::string_view bytes) {
 void RemoteProcess::input_writable() {
   const ssize_t count = ::write(input_.get(), unsent_.data(), unsent_.size());
   if (count > 0) unsent_.erase(0, static_cast<std::size_t>(count));
-  // If the process has ended, the other bytes have no reader.
+  // An error means that the process has ended, so nobody would read the other bytes.
   if (count < 0 && errno != EAGAIN && errno != EINTR) unsent_.clear();
   const bool is_wanted = !unsent_.empty();
   if (is_wanted == input_is_watched_) return;
@@ -127,15 +128,15 @@ std::vector<std::string> RemoteProcess::variables() const {
   return passed_environment(merge_environment({inherited_environment()}));
 }
 
-RemoteProcess::Line RemoteProcess::take_line(std::size_t stream, const std::string& line) {
-  if (has_greeted_.at(stream)) return Line::kOfProgram;
+RemoteProcess::LineKind RemoteProcess::receive_line(std::size_t stream, const std::string& line) {
+  if (has_greeted_.at(stream)) return LineKind::kOfProgram;
   if (!line.starts_with(greeting_)) {
     keep_line(line);
-    return Line::kBeforeGreeting;
+    return LineKind::kBeforeGreeting;
   }
   has_greeted_.at(stream) = true;
   if (stream == 0) version_ = line.substr(greeting_.size());
-  return Line::kGreeting;
+  return LineKind::kGreeting;
 }
 
 void RemoteProcess::keep_line(const std::string& line) {

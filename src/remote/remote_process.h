@@ -1,6 +1,6 @@
-// RemoteProcess: a process that this one has started on a host of the user's list: over ssh, or
-// directly if that is our own host. The process gets the job's secret and its orders over its
-// standard input. The end of the input tells it that we are gone.
+// RemoteProcess: a process that we have started on one of the user's hosts: over ssh, or directly
+// if the host is our own. The process gets the job's secret and its orders over its standard input.
+// The end of the input tells it that we are gone.
 //
 // Our program first writes a greeting to its standard output and its standard error. Anything
 // before the greeting comes from another program: it is a message of ssh, or of the start-up files
@@ -33,8 +33,8 @@ bool write_greeting(std::string_view greeting);
 class RemoteProcess {
  public:
   struct Program {
-    std::vector<std::string> words;  // its path and arguments, the same on all hosts
-    std::string greeting;            // how its greeting begins; the version follows
+    std::vector<std::string> words;  // the path and the arguments, the same on all hosts
+    std::string greeting;            // how the greeting begins; the version follows
     SshOptions ssh{};
   };
   // The tags with which the poller reports that the process has ended, or that its input has room.
@@ -42,7 +42,7 @@ class RemoteProcess {
     std::uint64_t end = 0;
     std::uint64_t input = 0;
   };
-  enum class Line { kBeforeGreeting, kGreeting, kOfProgram };
+  enum class LineKind { kBeforeGreeting, kGreeting, kOfProgram };
 
   // `poller` must outlive this object.
   RemoteProcess(HostEntry host, Poller& poller, Tags tags);
@@ -58,12 +58,12 @@ class RemoteProcess {
 
   const HostEntry& host() const { return host_; }
   bool is_own_host() const { return is_own_host_; }
-  bool is_running() const { return started_.pid > 0; }
+  bool is_running() const { return process_.pid > 0; }
   // How it has ended; empty before reap() has returned true.
   const std::optional<ProcessEnd>& end() const { return end_; }
 
-  // Returns whether the process has ended. Call it when the poller reports `end`. After the end,
-  // the poller does not report it again.
+  // Returns whether the process has ended. Call it when the poller reports `end`. After a call that
+  // returned true, the poller does not report `end` again.
   bool has_ended();
   // Call it when has_ended(). Closes the input. Returns false if there is no process, or if it
   // cannot be reaped yet.
@@ -77,8 +77,9 @@ class RemoteProcess {
   // Call it before send(). Returns ok even if the process no longer reads its input; how the
   // process ends will then show why. Errors: kStop.
   Status send_secret(const JobSecret& secret) const;
-  // Sends the bytes that fit in the pipe. input_writable() sends the others when the poller reports
-  // `input`. Does nothing if the input is closed. Errors: kStop if the input cannot be watched.
+  // Sends the bytes that fit in the pipe. To send the others, call input_writable() when the poller
+  // reports `input`. Does nothing if the input is closed. Errors: kStop if the input cannot be
+  // watched.
   Status send(std::string_view bytes);
   void input_writable();
   void close_input();
@@ -93,7 +94,7 @@ class RemoteProcess {
   std::vector<std::string> variables() const;
 
   // Takes a line of the standard output (0) or error (1), and keeps the lines before the greeting.
-  Line take_line(std::size_t stream, const std::string& line);
+  LineKind receive_line(std::size_t stream, const std::string& line);
   // Keeps a line that says why the process fails. At most kKeptLinesMax are kept.
   void keep_line(const std::string& line);
   const std::vector<std::string>& kept_lines() const { return kept_lines_; }
@@ -107,7 +108,7 @@ class RemoteProcess {
   // Why a process that does not answer has not done its work: the lines that it has shown, and then
   // `reason`.
   std::string why_silent(std::string_view reason) const;
-  // What users can do about that; empty if the remedy is unknown.
+  // What users can do about this failure; empty if the remedy is unknown.
   std::string advice() const;
 
  private:
@@ -117,7 +118,7 @@ class RemoteProcess {
   bool is_own_host_;
   std::string greeting_;
   std::vector<std::string> command_;
-  StartedProcess started_;
+  StartedProcess process_;
   bool end_is_watched_ = false;
   Descriptor input_;
   std::string unsent_;

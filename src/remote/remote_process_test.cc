@@ -41,23 +41,23 @@ class RemoteProcessTest : public ::testing::Test {
   static constexpr std::uint64_t kInput = 3;
 
   RemoteProcessTest() {
-    ::sigemptyset(&state_.signal_mask);
-    ::getrlimit(RLIMIT_NOFILE, &state_.descriptor_limit);
+    ::sigemptyset(&original_state_.signal_mask);
+    ::getrlimit(RLIMIT_NOFILE, &original_state_.descriptor_limit);
     ::signal(SIGPIPE, SIG_IGN);
   }
 
   Status try_start(const std::string& host, const std::string& script) {
     process_ = std::make_unique<RemoteProcess>(HostEntry{.name = host, .user = ""}, poller_,
                                                RemoteProcess::Tags{.end = kEnd, .input = kInput});
-    std::array<Descriptor, 2> theirs;
+    std::array<Descriptor, 2> process_ends;
     for (std::size_t stream = 0; stream < 2; ++stream) {
       auto ends = *WorkerStream::make_pipe();
-      ours_.at(stream) = std::move(ends.ours);
-      theirs.at(stream) = std::move(ends.theirs);
-      poller_.add(ours_.at(stream).get(), Poller::Interest::kReading, stream);
+      our_ends_.at(stream) = std::move(ends.ours);
+      process_ends.at(stream) = std::move(ends.theirs);
+      poller_.add(our_ends_.at(stream).get(), Poller::Interest::kReading, stream);
     }
     return process_->start({.words = {"/bin/sh", "-c", script}, .greeting = kGreeting},
-                           theirs[0].get(), theirs[1].get(), state_);
+                           process_ends[0].get(), process_ends[1].get(), original_state_);
   }
 
   void start(const std::string& host, const std::string& script) {
@@ -70,12 +70,12 @@ class RemoteProcessTest : public ::testing::Test {
   template <class Done>
   void serve_until(Done done) {
     while (!done() && process_->is_running())
-      for (const std::uint64_t ready : poller_.wait(std::nullopt)) serve(ready);
+      for (const std::uint64_t tag : poller_.wait(std::nullopt)) serve(tag);
   }
-  void serve(std::uint64_t ready) {
-    if (ready == kInput) process_->input_writable();
-    if (ready < 2) read_from(ready);
-    if (ready != kEnd || !process_->has_ended()) return;
+  void serve(std::uint64_t tag) {
+    if (tag == kInput) process_->input_writable();
+    if (tag < 2) read_from(tag);
+    if (tag != kEnd || !process_->has_ended()) return;
     EXPECT_TRUE(process_->reap());
     for (const std::size_t stream : {0U, 1U}) read_from(stream);
   }
@@ -84,24 +84,24 @@ class RemoteProcessTest : public ::testing::Test {
   }
 
   void read_from(std::size_t stream) {
-    while (ours_.at(stream).valid()) {
-      const StreamRead read = read_available(ours_.at(stream));
+    while (our_ends_.at(stream).valid()) {
+      const StreamRead read = read_available(our_ends_.at(stream));
       for (const OutputPiece& piece : splitters_.at(stream).push(read.bytes))
-        if (process_->take_line(stream, piece.text) == RemoteProcess::Line::kOfProgram)
+        if (process_->receive_line(stream, piece.text) == RemoteProcess::LineKind::kOfProgram)
           lines_.at(stream).push_back(piece.text);
       if (read.ended) {
-        poller_.remove(ours_.at(stream).get());
-        ours_.at(stream).reset();
+        poller_.remove(our_ends_.at(stream).get());
+        our_ends_.at(stream).reset();
       }
       if (read.bytes.empty()) return;
     }
   }
 
   SshInTest ssh_;
-  OriginalProcessState state_{};
+  OriginalProcessState original_state_{};
   Poller poller_ = *Poller::create();
   std::unique_ptr<RemoteProcess> process_;
-  std::array<Descriptor, 2> ours_;
+  std::array<Descriptor, 2> our_ends_;
   std::array<LineSplitter, 2> splitters_;
   std::array<std::vector<std::string>, 2> lines_;  // of the program, by stream
 };
@@ -110,27 +110,27 @@ TEST_F(RemoteProcessTest, ATracedProcessIsReapedLater) {
   start("localhost", "echo hello, version 1; echo $$; read line");
   serve_until([this] { return !lines_[0].empty(); });
   const pid_t pid = std::stoi(lines_[0].front());
-  // A child cannot be traced by its parent here: the parent could reap it.
-  std::array<int, 2> begun{};
-  std::array<int, 2> over{};
-  ASSERT_EQ(::pipe(begun.data()) + ::pipe(over.data()), 0);
+  // The tracer must not be the parent of the process, because a parent could reap it.
+  std::array<int, 2> begun_pipe{};
+  std::array<int, 2> over_pipe{};
+  ASSERT_EQ(::pipe(begun_pipe.data()) + ::pipe(over_pipe.data()), 0);
   const pid_t tracer = ::fork();
   if (tracer == 0) {
     char byte = ::ptrace(PTRACE_SEIZE, pid, nullptr, nullptr) == 0 ? 'y' : 'n';
-    if (::write(begun[1], &byte, 1) == 1) (void)::read(over[0], &byte, 1);
+    if (::write(begun_pipe[1], &byte, 1) == 1) (void)::read(over_pipe[0], &byte, 1);
     ::_exit(0);
   }
   char answer = 0;
-  EXPECT_EQ(::read(begun[0], &answer, 1), 1);
+  EXPECT_EQ(::read(begun_pipe[0], &answer, 1), 1);
   if (answer == 'y') {
     process_->signal(SIGKILL);
     while (!process_->has_ended()) poller_.wait(std::nullopt);
     EXPECT_FALSE(process_->reap());
     EXPECT_TRUE(process_->must_be_reaped());
   }
-  EXPECT_EQ(::write(over[1], "x", 1), 1);
+  EXPECT_EQ(::write(over_pipe[1], "x", 1), 1);
   EXPECT_EQ(::waitpid(tracer, nullptr, 0), tracer);
-  for (const int end : {begun[0], begun[1], over[0], over[1]}) ::close(end);
+  for (const int end : {begun_pipe[0], begun_pipe[1], over_pipe[0], over_pipe[1]}) ::close(end);
   if (answer != 'y') GTEST_SKIP() << "a process may not trace others here";
   EXPECT_TRUE(process_->reap());
   EXPECT_FALSE(process_->must_be_reaped());
@@ -212,8 +212,8 @@ TEST_F(RemoteProcessTest, ASilentHostIsDescribedWithWhatItHasShown) {
 }
 
 TEST_F(RemoteProcessTest, TheSecretAndTheOrdersArriveInTheInput) {
-  const std::string copy = ssh_.folder() + "/input";
-  start("owl", "head -c 1000039 >'" + copy + "'");
+  const std::string input_copy = ssh_.folder() + "/input";
+  start("owl", "head -c 1000039 >'" + input_copy + "'");
   const JobSecret secret = *JobSecret::generate();
   ASSERT_TRUE(process_->send_secret(secret).ok());
   const std::string order(1'000'000, 'x');  // more than what a pipe holds
@@ -221,7 +221,7 @@ TEST_F(RemoteProcessTest, TheSecretAndTheOrdersArriveInTheInput) {
   ASSERT_TRUE(process_->send("the end").ok());
   serve();
   EXPECT_EQ(process_->end().value().code, 0);
-  std::ifstream file(copy, std::ios::binary);
+  std::ifstream file(input_copy, std::ios::binary);
   const std::string input(std::istreambuf_iterator<char>(file), {});
   ASSERT_EQ(input.size(), kSecretBytes + order.size() + 7);
   EXPECT_EQ(input.substr(kSecretBytes), order + "the end");
@@ -251,13 +251,13 @@ TEST_F(RemoteProcessTest, TheInputCanBeReplaced) {
   ASSERT_TRUE(process_->send(std::string(200'000, 'x')).ok());
   std::array<int, 2> pipe{};
   ASSERT_EQ(::pipe(pipe.data()), 0);
-  const Descriptor reading(pipe[0]);
+  const Descriptor read_end(pipe[0]);
   auto [input, unsent] = process_->replace_input(Descriptor(pipe[1]));
   EXPECT_GT(unsent.size(), 0U);
   EXPECT_LT(unsent.size(), 200'000U);
   ASSERT_TRUE(process_->send("new").ok());
   std::array<char, 16> bytes{};
-  EXPECT_EQ(::read(reading.get(), bytes.data(), bytes.size()), 3);
+  EXPECT_EQ(::read(read_end.get(), bytes.data(), bytes.size()), 3);
   input.reset();
   serve();
   EXPECT_EQ(process_->end().value().code, 0);
@@ -279,7 +279,7 @@ TEST_F(RemoteProcessTest, AProgramThatDoesNotExistIsAnError) {
   process_ = std::make_unique<RemoteProcess>(HostEntry{.name = "localhost", .user = ""}, poller_,
                                              RemoteProcess::Tags{});
   const Status started =
-      process_->start({.words = {"/does/not/exist"}, .greeting = kGreeting}, 1, 2, state_);
+      process_->start({.words = {"/does/not/exist"}, .greeting = kGreeting}, 1, 2, original_state_);
   EXPECT_EQ(started.code(), StatusCode::kFixCall);
   EXPECT_THAT(started.message(), HasSubstr("/does/not/exist"));
   EXPECT_FALSE(process_->is_running());
@@ -293,7 +293,8 @@ TEST_F(RemoteProcessTest, WithoutAFreeDescriptorTheStartFails) {
   Status started;
   {
     const NoFreeDescriptors no_free_descriptors;
-    started = process_->start({.words = {"/bin/true"}, .greeting = kGreeting}, 1, 2, state_);
+    started =
+        process_->start({.words = {"/bin/true"}, .greeting = kGreeting}, 1, 2, original_state_);
   }
   EXPECT_EQ(started.code(), StatusCode::kStop);
   EXPECT_THAT(started.message(), StartsWith("pipe2: Too many open files"));
@@ -301,7 +302,7 @@ TEST_F(RemoteProcessTest, WithoutAFreeDescriptorTheStartFails) {
 
 TEST_F(RemoteProcessTest, AProcessThatCannotBeWatchedIsKilled) {
   const Descriptor null_device(::open("/dev/null", O_RDWR | O_CLOEXEC));
-  ::dup2(null_device.get(), poller_.descriptor());  // now it cannot watch anything
+  ::dup2(null_device.get(), poller_.descriptor());  // now the poller cannot watch anything
   const Status started = try_start("owl", "sleep 1000");
   EXPECT_EQ(started.code(), StatusCode::kStop);
   EXPECT_THAT(started.message(), StartsWith("it cannot be watched; the limit is in "));

@@ -29,11 +29,12 @@ std::string quote_for_shell(std::string_view word) {
 }
 
 std::string shell_text(const std::vector<std::string>& command) {
-  constexpr std::string_view kPlain =
+  constexpr std::string_view kPlainLetters =
       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./=:@,+%";
   std::string text;
   for (const std::string& word : command) {
-    const bool is_plain = !word.empty() && word.find_first_not_of(kPlain) == std::string::npos;
+    const bool is_plain =
+        !word.empty() && word.find_first_not_of(kPlainLetters) == std::string::npos;
     text += (text.empty() ? "" : " ") + (is_plain ? word : quote_for_shell(word));
   }
   return text;
@@ -79,9 +80,9 @@ std::vector<std::string> ssh_command(const HostEntry& host, const SshOptions& op
   if (options.port != 0) add("-p", std::to_string(options.port));
   if (!options.identity_file.empty()) add("-i", options.identity_file);
   if (!host.user.empty()) add("-l", host.user);
-  std::string remote = "exec";
-  for (const std::string& word : words) remote.append(" ").append(quote_for_shell(word));
-  command.insert(command.end(), {"--", host.name, std::move(remote)});
+  std::string remote_command = "exec";
+  for (const std::string& word : words) remote_command.append(" ").append(quote_for_shell(word));
+  command.insert(command.end(), {"--", host.name, std::move(remote_command)});
   return command;
 }
 

@@ -21,9 +21,9 @@ struct SshOptions {
 inline constexpr std::ptrdiff_t kSshConnectionsMax = 8;
 inline constexpr int kSshError = 255;  // the exit code of ssh if the connection fails or ends
 
-// Returns the program and its arguments. ssh asks no questions, forwards no ports or agents, and
-// rejects a host if its key is unknown or has changed. On the other host, a shell gets `words`,
-// each quoted.
+// Returns the program and its arguments. ssh asks no questions, forwards neither ports nor the
+// agent nor X11, and rejects a host if its key is unknown or has changed. On the other host, a
+// shell gets `words`, each quoted.
 std::vector<std::string> ssh_command(const HostEntry& host, const SshOptions& options,
                                      const std::vector<std::string>& words);
 

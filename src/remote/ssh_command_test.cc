@@ -15,7 +15,7 @@ using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-std::vector<std::string> last(const std::vector<std::string>& words, std::size_t count) {
+std::vector<std::string> last_words(const std::vector<std::string>& words, std::size_t count) {
   return {words.end() - static_cast<std::ptrdiff_t>(count), words.end()};
 }
 
@@ -29,7 +29,7 @@ bool has_pair(const std::vector<std::string>& words, const std::string& flag,
 TEST(SshCommand, EndsWithTheHostAndOneQuotedCommand) {
   const auto command = ssh_command({.name = "hen", .user = ""}, {}, {"/a b/farandole", "agent"});
   EXPECT_EQ(command.front(), "ssh");
-  EXPECT_EQ(last(command, 3),
+  EXPECT_EQ(last_words(command, 3),
             (std::vector<std::string>{"--", "hen", "exec '/a b/farandole' 'agent'"}));
   for (const char* flag : {"-p", "-i", "-l"}) EXPECT_THAT(command, Not(Contains(flag)));
 }
@@ -39,9 +39,9 @@ TEST(SshCommand, AsksNothingAndTrustsNoUnknownHost) {
   for (const char* setting :
        {"BatchMode=yes", "StrictHostKeyChecking=yes", "ForwardAgent=no", "ClearAllForwardings=yes"})
     EXPECT_TRUE(has_pair(command, "-o", setting)) << setting;
-  const auto trusting =
+  const auto accepting_command =
       ssh_command({.name = "hen", .user = ""}, {.accepts_new_hosts = true}, {"x"});
-  EXPECT_TRUE(has_pair(trusting, "-o", "StrictHostKeyChecking=accept-new"));
+  EXPECT_TRUE(has_pair(accepting_command, "-o", "StrictHostKeyChecking=accept-new"));
 }
 
 TEST(SshCommand, HasThePortTheKeyAndTheUser) {
@@ -50,7 +50,7 @@ TEST(SshCommand, HasThePortTheKeyAndTheUser) {
   EXPECT_TRUE(has_pair(command, "-p", "2222"));
   EXPECT_TRUE(has_pair(command, "-i", "my key"));
   EXPECT_TRUE(has_pair(command, "-l", "alice"));
-  EXPECT_EQ(last(command, 3), (std::vector<std::string>{"--", "fd00::1", "exec 'x'"}));
+  EXPECT_EQ(last_words(command, 3), (std::vector<std::string>{"--", "fd00::1", "exec 'x'"}));
 }
 
 TEST(SshCommand, CanBeShownAsAShellReadsIt) {

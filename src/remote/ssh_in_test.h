@@ -13,7 +13,7 @@
 namespace farandole {
 
 // While an object lives, the `ssh` in PATH ignores its options and runs the command in a shell on
-// this machine. set_host_script() changes what it does for one host.
+// this machine. set_host_script() changes what this `ssh` does for one host.
 class SshInTest {
  public:
   SshInTest() {
@@ -21,8 +21,8 @@ class SshInTest {
     CHECK(::mkdtemp(name.data()) != nullptr, "a test can make a folder");
     folder_ = name;
     const char* path = std::getenv("PATH");
-    path_ = path != nullptr ? path : "";
-    ::setenv("PATH", (folder_ + ":" + path_).c_str(), 1);
+    original_path_ = path != nullptr ? path : "";
+    ::setenv("PATH", (folder_ + ":" + original_path_).c_str(), 1);
     write("ssh", R"(#!/bin/sh
 echo "$@" >>"$(dirname "$0")/arguments"
 while [ "$1" != -- ]; do shift; done
@@ -32,7 +32,7 @@ exec sh -c "$3"
     std::filesystem::permissions(folder_ + "/ssh", std::filesystem::perms::owner_all);
   }
   ~SshInTest() {
-    ::setenv("PATH", path_.c_str(), 1);
+    ::setenv("PATH", original_path_.c_str(), 1);
     std::filesystem::remove_all(folder_);
   }
   SshInTest(const SshInTest&) = delete;
@@ -42,7 +42,7 @@ exec sh -c "$3"
   void set_host_script(const std::string& host, const std::string& script) const {
     write("answers/" + host, script + "\n");
   }
-  // Fails as ssh does if it cannot connect.
+  // Lets this `ssh` fail for one host, as ssh does if it cannot connect.
   void fail(const std::string& host, const std::string& message) const {
     set_host_script(host, "echo '" + message + "' >&2; exit 255");
   }
@@ -62,7 +62,7 @@ exec sh -c "$3"
   }
 
   std::string folder_;
-  std::string path_;
+  std::string original_path_;
 };
 
 }  // namespace farandole

@@ -15,10 +15,10 @@ Result<std::string> working_folder() {
     return Status::fix_call(
         format_text("the working directory is unknown: {}; start the job in a folder that exists",
                     error.message()));
-  const char* name = std::getenv("PWD");
-  const bool is_same = name != nullptr && name[0] == '/' &&
-                       std::filesystem::equivalent(name, folder, error) && !error;
-  return is_same ? std::string(name) : folder.string();
+  const char* shell_path = std::getenv("PWD");
+  const bool is_same = shell_path != nullptr && shell_path[0] == '/' &&
+                       std::filesystem::equivalent(shell_path, folder, error) && !error;
+  return is_same ? std::string(shell_path) : folder.string();
 }
 
 }  // namespace farandole

@@ -16,7 +16,7 @@ namespace files = std::filesystem;
 // A test in a folder `real`, to which the link `link` leads.
 class WorkingFolderTest : public ::testing::Test {
  public:
-  WorkingFolderTest() : before_(files::current_path()) {
+  WorkingFolderTest() : original_folder_(files::current_path()) {
     std::string name = ::testing::TempDir() + "working_folder_XXXXXX";
     folder_ = files::canonical(::mkdtemp(name.data()));
     files::create_directory(folder_ / "real");
@@ -27,12 +27,12 @@ class WorkingFolderTest : public ::testing::Test {
   }
   ~WorkingFolderTest() override {
     ::setenv("PWD", shell_folder_.c_str(), 1);
-    files::current_path(before_);
+    files::current_path(original_folder_);
     files::remove_all(folder_);
   }
 
  protected:
-  files::path before_;
+  files::path original_folder_;
   files::path folder_;
   std::string shell_folder_;
 };
@@ -53,10 +53,10 @@ TEST_F(WorkingFolderTest, IsThePathOfTheKernelIfTheShellHasAnotherFolder) {
 
 TEST_F(WorkingFolderTest, AFolderThatWasRemovedIsAnError) {
   files::remove(folder_ / "real");
-  const auto found = working_folder();
-  ASSERT_FALSE(found.ok());
-  EXPECT_EQ(found.status().code(), StatusCode::kFixCall);
-  EXPECT_THAT(found.status().message(),
+  const auto result = working_folder();
+  ASSERT_FALSE(result.ok());
+  EXPECT_EQ(result.status().code(), StatusCode::kFixCall);
+  EXPECT_THAT(result.status().message(),
               ::testing::HasSubstr("start the job in a folder that exists"));
 }
 

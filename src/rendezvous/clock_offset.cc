@@ -7,9 +7,9 @@
 namespace farandole {
 
 Result<ClockOffset> measure_clock_offset(Store& store) {
-  constexpr int kRequests = 16;
+  constexpr int kRequestCount = 16;
   ClockOffset best{.offset = {}, .error = Duration::max()};
-  for (int i = 0; i < kRequests; ++i) {
+  for (int i = 0; i < kRequestCount; ++i) {
     const TimePoint request_time = std::chrono::steady_clock::now();
     FARANDOLE_TRY_ASSIGN(const TimePoint store_time, store.clock());
     const Duration half_round_trip = (std::chrono::steady_clock::now() - request_time) / 2;

@@ -9,7 +9,7 @@ namespace farandole {
 
 struct ClockOffset {
   Duration offset{};  // time on the Store's host = time on this host + offset
-  Duration error{};   // the largest possible error of the offset, when it was measured
+  Duration error{};   // the largest possible error of the offset at the time of the measurement
 };
 
 // Asks the Store for its time 16 times and uses the fastest answer (Cristian's algorithm, 1989).

@@ -43,19 +43,19 @@ class StoreAnHourAhead final : public Store {
 
 TEST(ClockOffset, IsWithinItsError) {
   StoreAnHourAhead store;
-  const auto measured = measure_clock_offset(store);
-  ASSERT_TRUE(measured.ok());
-  EXPECT_LE(measured->offset, hours(1) + measured->error);
-  EXPECT_GE(measured->offset, hours(1) - measured->error);
-  EXPECT_GT(measured->error, Duration());
+  const auto measured_offset = measure_clock_offset(store);
+  ASSERT_TRUE(measured_offset.ok());
+  EXPECT_LE(measured_offset->offset, hours(1) + measured_offset->error);
+  EXPECT_GE(measured_offset->offset, hours(1) - measured_offset->error);
+  EXPECT_GT(measured_offset->error, Duration());
 }
 
 TEST(ClockOffset, OfTheSameHostIsWithinItsError) {
   MemoryStore store;
-  const auto measured = measure_clock_offset(store);
-  ASSERT_TRUE(measured.ok());
-  EXPECT_LE(measured->offset, measured->error);
-  EXPECT_GE(measured->offset, -measured->error);
+  const auto measured_offset = measure_clock_offset(store);
+  ASSERT_TRUE(measured_offset.ok());
+  EXPECT_LE(measured_offset->offset, measured_offset->error);
+  EXPECT_GE(measured_offset->offset, -measured_offset->error);
 }
 
 }  // namespace

@@ -19,9 +19,9 @@ Status wait_for_socket(int descriptor, short events, TimePoint deadline) {
   const auto time_left =
       std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
   if (time_left.count() <= 0) return Status::retry("the deadline has passed");
-  constexpr std::int64_t kLongest = 60'000;
+  constexpr std::int64_t kLongestWaitMs = 60'000;
   pollfd entry{descriptor, events, 0};
-  ::poll(&entry, 1, static_cast<int>(std::min<std::int64_t>(time_left.count(), kLongest)));
+  ::poll(&entry, 1, static_cast<int>(std::min<std::int64_t>(time_left.count(), kLongestWaitMs)));
   return {};
 }
 
@@ -55,15 +55,16 @@ Status FrameChannel::queue(Stream& stream, std::span<const std::byte> bytes) {
 }
 
 Status FrameChannel::flush(Stream& stream) {
-  std::size_t taken = 0;
-  while (taken < stream.unsent.size() || stream.connection->has_unsent()) {
-    const auto sent = stream.connection->try_send({}, std::span(stream.unsent).subspan(taken));
-    if (!sent.ok()) return sent.status();
-    taken += *sent;
-    if (*sent == 0) break;
+  std::size_t bytes_taken = 0;
+  while (bytes_taken < stream.unsent.size() || stream.connection->has_unsent()) {
+    const auto sent_bytes =
+        stream.connection->try_send({}, std::span(stream.unsent).subspan(bytes_taken));
+    if (!sent_bytes.ok()) return sent_bytes.status();
+    bytes_taken += *sent_bytes;
+    if (*sent_bytes == 0) break;
   }
   stream.unsent.erase(stream.unsent.begin(),
-                      stream.unsent.begin() + static_cast<std::ptrdiff_t>(taken));
+                      stream.unsent.begin() + static_cast<std::ptrdiff_t>(bytes_taken));
   if (!stream.connection->has_unsent())
     stream.bytes_sent = stream.bytes_queued - stream.unsent.size();
   return {};
@@ -72,17 +73,17 @@ Status FrameChannel::flush(Stream& stream) {
 Status FrameChannel::send(std::span<const std::byte> bytes, std::span<const int> descriptors,
                           TimePoint deadline) {
   CHECK(descriptors.empty(), "descriptors do not leave their host");
-  std::uint64_t end = 0;
+  std::uint64_t message_end = 0;
   {
     auto stream = stream_->lock();
     FARANDOLE_TRY(queue(*stream, bytes));
-    end = stream->bytes_queued;
+    message_end = stream->bytes_queued;
   }
   for (;;) {
     {
       auto stream = stream_->lock();
       FARANDOLE_TRY(flush(*stream));
-      if (stream->bytes_sent >= end) return {};
+      if (stream->bytes_sent >= message_end) return {};
     }
     FARANDOLE_TRY(wait_for_socket(descriptor_, POLLOUT, deadline));
   }
@@ -91,47 +92,49 @@ Status FrameChannel::send(std::span<const std::byte> bytes, std::span<const int>
 Status FrameChannel::try_send(std::span<const std::byte> bytes, std::span<const int> descriptors) {
   CHECK(descriptors.empty(), "descriptors do not leave their host");
   auto stream = stream_->lock();
-  if (!std::exchange(stream->is_resumed, true)) FARANDOLE_TRY(queue(*stream, bytes));
+  if (!std::exchange(stream->try_send_has_queued, true)) FARANDOLE_TRY(queue(*stream, bytes));
   FARANDOLE_TRY(flush(*stream));
   if (stream->bytes_sent < stream->bytes_queued) return Status::retry("no room");
-  stream->is_resumed = false;
+  stream->try_send_has_queued = false;
   return {};
 }
 
 Result<bool> FrameChannel::read_header(Stream& stream) {
   FARANDOLE_TRY_ASSIGN(const std::size_t count,
-                       stream.connection->try_receive(stream.header.space()));
-  stream.header.mark_filled(count);
-  if (!stream.header.complete()) return count > 0;
-  const auto parsed = stream.header.take();
-  if (!parsed.ok()) return Status::stop(parsed.status().message());
-  const FrameHeader expected{
-      .type = FrameType::kStore, .sequence = stream.frames_received, .length = parsed->length};
-  if (*parsed != expected || parsed->length == 0 || parsed->length > kStoreMessageBytesMax)
+                       stream.connection->try_receive(stream.header_reader.space()));
+  stream.header_reader.mark_filled(count);
+  if (!stream.header_reader.complete()) return count > 0;
+  const auto frame_header = stream.header_reader.take();
+  if (!frame_header.ok()) return Status::stop(frame_header.status().message());
+  const FrameHeader expected_header{.type = FrameType::kStore,
+                                    .sequence = stream.frames_received,
+                                    .length = frame_header->length};
+  if (*frame_header != expected_header || frame_header->length == 0 ||
+      frame_header->length > kStoreMessageBytesMax)
     return Status::stop(format_text(
         "a frame came that is not the next message of a Store of at most {} bytes (type {}, number "
         "{} instead of {}, {} bytes)",
-        kStoreMessageBytesMax, static_cast<int>(parsed->type), parsed->sequence,
-        stream.frames_received, parsed->length));
-  stream.message.resize(parsed->length);
-  stream.message_filled = 0;
-  stream.in_message = true;
+        kStoreMessageBytesMax, static_cast<int>(frame_header->type), frame_header->sequence,
+        stream.frames_received, frame_header->length));
+  stream.message.resize(frame_header->length);
+  stream.message_bytes_received = 0;
+  stream.is_in_message = true;
   return true;
 }
 
 Result<bool> FrameChannel::read_message(Stream& stream) {
   for (;;) {
-    if (!stream.in_message) {
+    if (!stream.is_in_message) {
       FARANDOLE_TRY_ASSIGN(const bool progress, read_header(stream));
       if (!progress) return false;
       continue;
     }
-    FARANDOLE_TRY_ASSIGN(
-        const std::size_t count,
-        stream.connection->try_receive(std::span(stream.message).subspan(stream.message_filled)));
-    stream.message_filled += count;
-    if (stream.message_filled == stream.message.size()) {
-      stream.in_message = false;
+    FARANDOLE_TRY_ASSIGN(const std::size_t count,
+                         stream.connection->try_receive(
+                             std::span(stream.message).subspan(stream.message_bytes_received)));
+    stream.message_bytes_received += count;
+    if (stream.message_bytes_received == stream.message.size()) {
+      stream.is_in_message = false;
       ++stream.frames_received;
       return true;
     }

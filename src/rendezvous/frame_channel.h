@@ -25,7 +25,7 @@ class FrameChannel final : public StoreChannel {
   FrameChannel& operator=(const FrameChannel&) = delete;
 
   // This channel carries no descriptors. If send() fails at the deadline, this object keeps the
-  // unsent part of the message.
+  // unsent part of the message, and sends it before the next message.
   Status send(std::span<const std::byte> bytes, std::span<const int> descriptors,
               TimePoint deadline) override;
   Result<UnixMessage> receive(TimePoint deadline) override;
@@ -43,11 +43,11 @@ class FrameChannel final : public StoreChannel {
     std::uint64_t bytes_queued = 0;  // total bytes of all frames so far
     std::uint64_t bytes_sent = 0;    // how many of these bytes have left this process
     std::uint64_t frames_queued = 0;
-    bool is_resumed = false;  // `unsent` already contains the message of try_send()
-    FrameHeaderReader header;
-    Bytes message;  // the message of the frame with the last header
-    std::size_t message_filled = 0;
-    bool in_message = false;
+    bool try_send_has_queued = false;  // and the caller will repeat this try_send()
+    FrameHeaderReader header_reader;
+    Bytes message;  // the message of the frame whose header was read last
+    std::size_t message_bytes_received = 0;
+    bool is_in_message = false;
     std::uint64_t frames_received = 0;
   };
 

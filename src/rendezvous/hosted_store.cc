@@ -22,13 +22,13 @@ constexpr std::chrono::seconds kBusyPortTime{10};
 Result<std::vector<SocketAddress>> look_up_until(const RemoteStore::Options& options,
                                                  const Endpoint& place, const WaitLimit& limit) {
   for (;;) {
-    auto found = options.look_up(place.host, place.port);
-    if (found.ok()) return found;
-    const Status may_wait = check_limit({&place.host, 1}, limit);
-    if (limit.interrupted && limit.interrupted()) return may_wait;
-    if (!may_wait.ok() || found.status().code() != StatusCode::kRetry) {
+    auto addresses = options.look_up(place.host, place.port);
+    if (addresses.ok()) return addresses;
+    const Status limit_status = check_limit({&place.host, 1}, limit);
+    if (limit.interrupted && limit.interrupted()) return limit_status;
+    if (!limit_status.ok() || addresses.status().code() != StatusCode::kRetry) {
       return Status::stop(format_text("rank 0 cannot listen at {} (FARANDOLE_JOB_STORE): {}",
-                                      place.text(), found.status().message()));
+                                      place.text(), addresses.status().message()));
     }
     const auto time_left = std::chrono::ceil<std::chrono::milliseconds>(
         limit.deadline - std::chrono::steady_clock::now());
@@ -40,21 +40,22 @@ Result<std::vector<SocketAddress>> addresses_of(const RemoteStore::Options& opti
                                                 const Endpoint& place,
                                                 const InterfaceChoice& interfaces,
                                                 const WaitLimit& limit) {
-  FARANDOLE_TRY_ASSIGN(const auto found, look_up_until(options, place, limit));
-  FARANDOLE_TRY_ASSIGN(const auto of_host, list_interface_addresses());
-  FARANDOLE_TRY_ASSIGN(auto own, own_addresses(place, found, of_host, "rank 0"));
-  if (!is_only_loopback(place, own)) return own;
-  return choose_addresses(of_host, interfaces);
+  FARANDOLE_TRY_ASSIGN(const auto place_addresses, look_up_until(options, place, limit));
+  FARANDOLE_TRY_ASSIGN(const auto host_addresses, list_interface_addresses());
+  FARANDOLE_TRY_ASSIGN(auto listen_addresses,
+                       own_addresses(place, place_addresses, host_addresses, "rank 0"));
+  if (!is_only_loopback(place, listen_addresses)) return listen_addresses;
+  return choose_addresses(host_addresses, interfaces);
 }
 
 // If the previous job was killed, its forked children may keep the port open for a moment.
 Result<std::unique_ptr<StoreOwner>> open_owner(const RemoteStore::Options& options,
-                                               const ListenOptions& listening,
+                                               const ListenOptions& listen_options,
                                                const WaitLimit& limit) {
   const TimePoint give_up_time =
       std::min<TimePoint>(limit.deadline, std::chrono::steady_clock::now() + kBusyPortTime);
   for (;;) {
-    auto owner = StoreOwner::open(options.context, listening);
+    auto owner = StoreOwner::open(options.context, listen_options);
     const bool was_interrupted = limit.interrupted && limit.interrupted();
     if (owner.ok() || was_interrupted || std::chrono::steady_clock::now() >= give_up_time)
       return owner;
@@ -68,7 +69,7 @@ Result<std::shared_ptr<Store>> open_hosted_store(const RemoteStore::Options& opt
                                                  const InterfaceChoice& interfaces,
                                                  const WaitLimit& limit) {
   FARANDOLE_TRY_ASSIGN(const auto places, parse_store_places(options.places));
-  ListenOptions listening{.port_first = places.front().port, .port_last = places.front().port};
+  ListenOptions listen_options{.port_first = places.front().port, .port_last = places.front().port};
   for (const Endpoint& place : places) {
     if (place.port != places.front().port) {
       return Status::fix_call(format_text(
@@ -76,10 +77,11 @@ Result<std::shared_ptr<Store>> open_hosted_store(const RemoteStore::Options& opt
           "each address",
           options.places));
     }
-    FARANDOLE_TRY_ASSIGN(const auto own, addresses_of(options, place, interfaces, limit));
-    listening.addresses.insert(listening.addresses.end(), own.begin(), own.end());
+    FARANDOLE_TRY_ASSIGN(const auto addresses, addresses_of(options, place, interfaces, limit));
+    listen_options.addresses.insert(listen_options.addresses.end(), addresses.begin(),
+                                    addresses.end());
   }
-  auto owner = open_owner(options, listening, limit);
+  auto owner = open_owner(options, listen_options, limit);
   if (!owner.ok()) {
     return Status::stop(format_text(
         "rank 0 cannot serve the rendezvous of the job at {} (FARANDOLE_JOB_STORE): {}; if another "

@@ -57,92 +57,94 @@ Status error_at(const std::string& places, const WaitLimit& limit = long_limit()
 
 TEST(HostedStore, RanksOfAllHostsUseIt) {
   const std::string place = free_place();
-  const auto own = open_store(place);
-  const auto other = connect_store(place, 1);
-  ASSERT_EQ(other->set("key", Bytes(3)), Status());
-  EXPECT_EQ(own->wait("key", long_limit())->size(), 3U);
+  const auto own_store = open_store(place);
+  const auto other_store = connect_store(place, 1);
+  ASSERT_EQ(other_store->set("key", Bytes(3)), Status());
+  EXPECT_EQ(own_store->wait("key", long_limit())->size(), 3U);
   EXPECT_EQ(connect_store(place, 2)->wait("key", long_limit())->size(), 3U);
 }
 
 // Other formations and completed formations are not affected.
 TEST(HostedStore, ARankThatEndsFailsTheFormationsInWhichItTakesPart) {
   const std::string place = free_place();
-  const auto own = open_store(place);
-  auto other = connect_store(place, 1);
+  const auto own_store = open_store(place);
+  auto other_store = connect_store(place, 1);
   for (const std::string engine : {"begun", "completed", "removed"})
-    ASSERT_EQ(other->set(keys::engine_prefix(engine) + keys::place(1), {}), Status());
-  ASSERT_EQ(own->set(keys::engine_prefix("completed") + keys::complete(1), Bytes(8)), Status());
-  ASSERT_EQ(own->remove(keys::engine_prefix("removed") + keys::place(1)), Status());
-  other.reset();
+    ASSERT_EQ(other_store->set(keys::engine_prefix(engine) + keys::place(1), {}), Status());
+  ASSERT_EQ(own_store->set(keys::engine_prefix("completed") + keys::complete(1), Bytes(8)),
+            Status());
+  ASSERT_EQ(own_store->remove(keys::engine_prefix("removed") + keys::place(1)), Status());
+  other_store.reset();
   const auto failure =
-      own->wait(keys::engine_prefix("begun") + keys::complete(1), long_limit()).value();
+      own_store->wait(keys::engine_prefix("begun") + keys::complete(1), long_limit()).value();
   EXPECT_THAT(ByteReader(failure).get_text(),
               AllOf(HasSubstr("worker 1 (127.0.0.1:"),
                     HasSubstr("has ended before all ranks of the job had met")));
-  EXPECT_EQ(own->wait(keys::engine_prefix("completed") + keys::complete(1), long_limit())->size(),
-            8U);
-  EXPECT_EQ(own->set(keys::engine_prefix("removed") + keys::complete(1), {}), Status());
+  EXPECT_EQ(
+      own_store->wait(keys::engine_prefix("completed") + keys::complete(1), long_limit())->size(),
+      8U);
+  EXPECT_EQ(own_store->set(keys::engine_prefix("removed") + keys::complete(1), {}), Status());
 }
 
 TEST(HostedStore, ForgetsRemovedKeysOfARank) {
   const std::string place = free_place();
-  const auto own = open_store(place);
-  auto other = connect_store(place, 1);
+  const auto own_store = open_store(place);
+  auto other_store = connect_store(place, 1);
   const auto key = [](int lifetime) {
     return keys::engine_prefix(std::to_string(lifetime)) + keys::place(1);
   };
   for (int lifetime = 0; lifetime < 200; ++lifetime) {
-    ASSERT_EQ(other->set(key(lifetime), {}), Status());
+    ASSERT_EQ(other_store->set(key(lifetime), {}), Status());
     if (lifetime != 7) {
-      ASSERT_EQ(other->remove(key(lifetime)), Status());
+      ASSERT_EQ(other_store->remove(key(lifetime)), Status());
     }
   }
-  other.reset();
-  EXPECT_TRUE(own->wait(keys::engine_prefix("7") + keys::complete(1), long_limit()).ok());
-  EXPECT_EQ(own->set(keys::engine_prefix("8") + keys::complete(1), {}), Status());
+  other_store.reset();
+  EXPECT_TRUE(own_store->wait(keys::engine_prefix("7") + keys::complete(1), long_limit()).ok());
+  EXPECT_EQ(own_store->set(keys::engine_prefix("8") + keys::complete(1), {}), Status());
 }
 
 TEST(HostedStore, WaitsUntilRunningFormationsAreOver) {
   const std::string place = free_place();
-  auto own = open_store(place);
-  const auto other = connect_store(place, 1);
+  auto own_store = open_store(place);
+  const auto other_store = connect_store(place, 1);
   const std::string key = keys::engine_prefix("id") + keys::complete(1);
-  ASSERT_EQ(own->set(key, {}), Status());
-  std::jthread leaving([&own] { own.reset(); });
-  EXPECT_TRUE(other->wait(key, long_limit()).ok());
-  EXPECT_EQ(other->remove(key), Status());
-  leaving.join();
-  EXPECT_EQ(other->set("key", {}).code(), StatusCode::kStop);
+  ASSERT_EQ(own_store->set(key, {}), Status());
+  std::jthread leaving_thread([&own_store] { own_store.reset(); });
+  EXPECT_TRUE(other_store->wait(key, long_limit()).ok());
+  EXPECT_EQ(other_store->remove(key), Status());
+  leaving_thread.join();
+  EXPECT_EQ(other_store->set("key", {}).code(), StatusCode::kStop);
 }
 
 TEST(HostedStore, CanWaitUntilTheOtherRanksHaveLeft) {
   const std::string place = free_place();
-  const auto own = open_store(place);
-  EXPECT_EQ(wait_for_other_ranks(*own, kNotInterrupted), Status());
-  auto other = connect_store(place, 1);
-  ASSERT_EQ(other->set("key", {}), Status());
+  const auto own_store = open_store(place);
+  EXPECT_EQ(wait_for_other_ranks(*own_store, kNotInterrupted), Status());
+  auto other_store = connect_store(place, 1);
+  ASSERT_EQ(other_store->set("key", {}), Status());
   int interrupt_checks = 0;
   const std::function<bool()> interrupted = [&] { return ++interrupt_checks > 2; };
-  EXPECT_EQ(wait_for_other_ranks(*own, interrupted).code(), StatusCode::kRetry);
-  std::jthread leaving([&other] { other.reset(); });
-  EXPECT_EQ(wait_for_other_ranks(*own, kNotInterrupted), Status());
+  EXPECT_EQ(wait_for_other_ranks(*own_store, interrupted).code(), StatusCode::kRetry);
+  std::jthread leaving_thread([&other_store] { other_store.reset(); });
+  EXPECT_EQ(wait_for_other_ranks(*own_store, kNotInterrupted), Status());
 }
 
 // The child must not close the parent's connections, and must not wait for the parent's thread.
 TEST(HostedStore, AForkedChildDoesNotDisturbIt) {
   const std::string place = free_place();
-  auto own = open_store(place);
-  const auto other = connect_store(place, 1);
+  auto own_store = open_store(place);
+  const auto other_store = connect_store(place, 1);
   const pid_t child = ::fork();
   if (child == 0) {
-    own.reset();
+    own_store.reset();
     ::_exit(0);
   }
   int status = -1;
   ASSERT_EQ(::waitpid(child, &status, 0), child);
   EXPECT_EQ(status, 0);
-  EXPECT_EQ(other->set("key", {}), Status());
-  EXPECT_TRUE(own->wait("key", long_limit()).ok());
+  EXPECT_EQ(other_store->set("key", {}), Status());
+  EXPECT_TRUE(own_store->wait("key", long_limit()).ok());
 }
 
 TEST(HostedStore, ListensOnItsOwnHostOnly) {
@@ -155,7 +157,7 @@ TEST(HostedStore, ListensOnItsOwnHostOnly) {
               HasSubstr("rank 0 cannot listen at 192.0.2.1:4711: 192.0.2.1 is not an address of "
                         "this host"));
   const std::string place = free_place();
-  const auto first = open_store(place);
+  const auto first_store = open_store(place);
   EXPECT_THAT(error_at(place, {std::chrono::steady_clock::now(), kNotInterrupted}).message(),
               AllOf(HasSubstr(format_text("rank 0 cannot serve the rendezvous of the job at {} "
                                           "(FARANDOLE_JOB_STORE): ",
@@ -176,14 +178,14 @@ TEST(HostedStore, WaitsForANameUntilTheLimit) {
   EXPECT_EQ(
       open_hosted_store(options, {}, {now + std::chrono::minutes(1), interrupted}).status().code(),
       StatusCode::kRetry);
-  int interrupt_checks = 0;
+  int look_ups = 0;
   options.look_up = [&](const std::string& name,
                         std::uint16_t /*port*/) -> Result<std::vector<SocketAddress>> {
-    if (++interrupt_checks == 1) return Status::retry(name + " is unknown");
+    if (++look_ups == 1) return Status::retry(name + " is unknown");
     return std::vector{SocketAddress::parse("127.0.0.1:0").value()};
   };
   (void)open_hosted_store(options, {.use = {"lo"}}, long_limit());
-  EXPECT_EQ(interrupt_checks, 2);
+  EXPECT_EQ(look_ups, 2);
 }
 
 // Simulates a line "127.0.1.1 hen" in /etc/hosts. Other hosts cannot reach this address.
@@ -195,8 +197,8 @@ TEST(HostedStore, ForALoopbackNameItListensAtTheChosenInterfaces) {
                        std::uint16_t port) -> Result<std::vector<SocketAddress>> {
     return std::vector{SocketAddress::parse_ip("127.0.1.1")->with_port(port)};
   };
-  const auto own = open_hosted_store(options, {.use = {"127.0.0.1"}}, long_limit());
-  ASSERT_TRUE(own.ok()) << own.status().message();
+  const auto own_store = open_hosted_store(options, {.use = {"127.0.0.1"}}, long_limit());
+  ASSERT_TRUE(own_store.ok()) << own_store.status().message();
   EXPECT_EQ(connect_store(place, 1)->set("key", {}), Status());
 }
 

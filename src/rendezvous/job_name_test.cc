@@ -27,14 +27,15 @@ TEST(JobName, TheFirstRankChoosesIt) {
 TEST(JobName, OtherRanksOfAnElasticJobWaitForRank0) {
   MemoryStore store;
   EXPECT_EQ(elastic_job_name(store, 1, {}, "gone", no_wait()).status().code(), StatusCode::kRetry);
-  Result<ElasticJobName> of_rank_1 = Status::stop("no answer");
-  std::thread rank_1([&] { of_rank_1 = elastic_job_name(store, 1, {}, "gone", long_enough()); });
-  const auto of_rank_0 = elastic_job_name(store, 0, {}, "gone", long_enough());
+  Result<ElasticJobName> name_of_rank_1 = Status::stop("no answer");
+  std::thread rank_1(
+      [&] { name_of_rank_1 = elastic_job_name(store, 1, {}, "gone", long_enough()); });
+  const auto name_of_rank_0 = elastic_job_name(store, 0, {}, "gone", long_enough());
   rank_1.join();
-  ASSERT_TRUE(of_rank_0.ok() && of_rank_1.ok());
-  EXPECT_EQ(of_rank_1->name, of_rank_0->name);
-  EXPECT_EQ(of_rank_1->zero, of_rank_0->zero);
-  EXPECT_EQ(job_name(store).value(), of_rank_0->name) << "the launcher finds it there, too";
+  ASSERT_TRUE(name_of_rank_0.ok() && name_of_rank_1.ok());
+  EXPECT_EQ(name_of_rank_1->name, name_of_rank_0->name);
+  EXPECT_EQ(name_of_rank_1->zero, name_of_rank_0->zero);
+  EXPECT_EQ(job_name(store).value(), name_of_rank_0->name) << "the launcher finds it there, too";
 }
 
 // A launcher with an empty Store has replaced a lost launcher. Rank 1 is a new worker.
@@ -42,10 +43,10 @@ TEST(JobName, ANewStoreGetsTheNameOfTheElasticJob) {
   MemoryStore store;
   const ElasticJobName remembered{.name = "12.34", .zero = TimePoint(std::chrono::seconds(5))};
   ASSERT_TRUE(elastic_job_name(store, 0, remembered, "gone", no_wait()).ok());
-  const auto of_rank_1 = elastic_job_name(store, 1, {}, "gone", no_wait());
-  ASSERT_TRUE(of_rank_1.ok());
-  EXPECT_EQ(of_rank_1->name, "12.34");
-  EXPECT_EQ(of_rank_1->zero, TimePoint(std::chrono::seconds(5)));
+  const auto name_of_rank_1 = elastic_job_name(store, 1, {}, "gone", no_wait());
+  ASSERT_TRUE(name_of_rank_1.ok());
+  EXPECT_EQ(name_of_rank_1->name, "12.34");
+  EXPECT_EQ(name_of_rank_1->zero, TimePoint(std::chrono::seconds(5)));
 }
 
 TEST(JobName, RanksDoNotWaitForALostRank0) {

@@ -38,7 +38,7 @@ Result<ProcessRecord> ProcessRecord::decode(std::span<const std::byte> bytes) {
 
 Bytes RankRequest::encode() const {
   ByteWriter writer;
-  writer.put(left);
+  writer.put(left_epoch);
   writer.put(state_epoch);
   writer.put(static_cast<std::uint8_t>(knows_state ? 1 : 0));
   return writer.take();
@@ -47,11 +47,11 @@ Bytes RankRequest::encode() const {
 Result<RankRequest> RankRequest::decode(std::span<const std::byte> bytes) {
   ByteReader reader(bytes);
   RankRequest request;
-  request.left = reader.get<std::int64_t>();
+  request.left_epoch = reader.get<std::int64_t>();
   request.state_epoch = reader.get<std::int64_t>();
   request.knows_state = reader.get<std::uint8_t>() != 0;
-  const bool is_possible =
-      request.state_epoch >= 0 && request.state_epoch <= request.left && request.left < kEpochMax;
+  const bool is_possible = request.state_epoch >= 0 && request.state_epoch <= request.left_epoch &&
+                           request.left_epoch < kEpochMax;
   if (!reader.ok() || !reader.at_end() || !is_possible)
     return malformed_error("a request for a rank", bytes.size());
   return request;

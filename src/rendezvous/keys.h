@@ -38,7 +38,7 @@ inline std::string reports_prefix(const std::string& rendezvous_id) {
   return "reports/" + rendezvous_id + "/";
 }
 
-inline std::string in_epoch(std::int64_t epoch, const std::string& name) {
+inline std::string epoch_key(std::int64_t epoch, const std::string& name) {
   return "epoch/" + std::to_string(epoch) + "/" + name;
 }
 
@@ -46,17 +46,17 @@ inline std::string in_epoch(std::int64_t epoch, const std::string& name) {
 // its host may take the rank.
 inline std::string process(int rank) { return "process/" + std::to_string(rank); }
 // A text that is equal for ranks that can share a LocalStore. It is used only in jobs over several
-// hosts that another launcher has started.
+// hosts that a launcher other than `farandole run` has started.
 inline std::string place(int rank) { return "place/" + std::to_string(rank); }
 // A counter for each rank: the number of formations that the rank has begun. Its new value is the
 // epoch.
 inline std::string formations(int rank) { return "formations/" + std::to_string(rank); }
 // The number of seconds (i64) after which the launcher warns about a stall; 0: never. Rank 0 sets
-// the key in each formation, because a program may choose the time between its start and init().
+// the key in each formation, because the program may choose the number until it calls init().
 inline std::string stall_warning() { return "stall_warning"; }
 // A MemberRecord.
 inline std::string member(std::int64_t epoch, int rank) {
-  return in_epoch(epoch, "member/" + std::to_string(rank));
+  return epoch_key(epoch, "member/" + std::to_string(rank));
 }
 // Exists while no other rank is connected. It is used only in a Store that a rank serves to the
 // ranks of all hosts. The value is empty.
@@ -70,18 +70,18 @@ inline std::string timeline_zero() { return "timeline_zero"; }
 // The report of a rank for warnings about stalls: a number that grows with each report (u64), and a
 // worker report (diagnosis/worker_report.h).
 inline std::string report(std::int64_t epoch, int rank) {
-  return in_epoch(epoch, "report/" + std::to_string(rank));
+  return epoch_key(epoch, "report/" + std::to_string(rank));
 }
 // Exists while rank 0 reads the reports. The value is empty.
-inline std::string reports_wanted(std::int64_t epoch) { return in_epoch(epoch, "wanted"); }
+inline std::string reports_wanted(std::int64_t epoch) { return epoch_key(epoch, "wanted"); }
 // A counter: how many ranks have mapped all segments.
-inline std::string attached(std::int64_t epoch) { return in_epoch(epoch, "attached"); }
+inline std::string attached(std::int64_t epoch) { return epoch_key(epoch, "attached"); }
 // A text: empty if all ranks have mapped all segments, otherwise the reason why the formation
-// failed. The key also ends the waits for members. A rank that fails also sets the key in the
-// LocalStore, where it ends the waits for memory and is not removed.
-inline std::string complete(std::int64_t epoch) { return in_epoch(epoch, "complete"); }
+// failed. The key also ends the waits for member records. A rank that fails also sets the key in
+// the LocalStore, where it ends the waits for memory and is not removed.
+inline std::string complete(std::int64_t epoch) { return epoch_key(epoch, "complete"); }
 // A counter: how many ranks have read `complete`. The last of them removes the keys of the epoch.
-inline std::string departed(std::int64_t epoch) { return in_epoch(epoch, "departed"); }
+inline std::string departed(std::int64_t epoch) { return epoch_key(epoch, "departed"); }
 
 // The following keys are only in the Store of the launcher of an elastic job. `worker` is the
 // number of a worker process. Each number is used only once.
@@ -89,11 +89,11 @@ inline std::string departed(std::int64_t epoch) { return in_epoch(epoch, "depart
 // The id of the formation of one epoch of the job, and the prefix of its keys.
 inline std::string epoch_id(std::int64_t epoch) { return "epoch/" + std::to_string(epoch); }
 inline std::string epoch_prefix(std::int64_t epoch) { return engine_prefix(epoch_id(epoch)); }
-// The prefix of the keys of this kind of this worker.
+// The prefix of the keys of one kind of one worker.
 inline std::string worker_key_prefix(const char* kind, int worker) {
   return kind + std::to_string(worker) + "/";
 }
-// A worker asks for a rank in the next epoch, with a RankRequest. The launcher removes it.
+// A worker asks for a rank in the next epoch, with a RankRequest. The launcher removes the key.
 inline std::string rank_wanted(int worker) { return "rank_wanted/" + std::to_string(worker); }
 // The launcher's answer, a RankRecord. `left_epoch` comes from the request. The worker removes the
 // key.
@@ -117,15 +117,15 @@ inline std::string host_token() { return "host_token"; }
 // The descriptors of a rank's process (pidfd) and of the segment of its heap. The value has no
 // bytes.
 inline std::string memory(std::int64_t epoch, int rank) {
-  return in_epoch(epoch, "memory/" + std::to_string(rank));
+  return epoch_key(epoch, "memory/" + std::to_string(rank));
 }
 // The descriptor of the segment with the doorbells and the memory of the mailboxes. The lowest rank
 // of the host sets it. The value has no bytes.
-inline std::string doorbells(std::int64_t epoch) { return in_epoch(epoch, "doorbells"); }
+inline std::string doorbells(std::int64_t epoch) { return epoch_key(epoch, "doorbells"); }
 // The descriptor of a group's segment. The group's first member on the host sets it. The value has
 // no bytes.
 inline std::string group(std::int64_t epoch, std::uint32_t id) {
-  return in_epoch(epoch, "group/" + std::to_string(id));
+  return epoch_key(epoch, "group/" + std::to_string(id));
 }
 
 // The process that has a rank.
@@ -140,7 +140,7 @@ struct ProcessRecord {
 
 // The request of a worker of an elastic job for a rank.
 struct RankRequest {
-  std::int64_t left = 0;         // the last epoch of the worker; 0: none
+  std::int64_t left_epoch = 0;   // the last epoch of the worker; 0: none
   std::int64_t state_epoch = 0;  // the epoch in which it got the training state; 0: not yet
   bool knows_state = false;      // whether its last RankRecord said that a worker had the state
 

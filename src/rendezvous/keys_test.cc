@@ -59,7 +59,7 @@ TEST(RankRequest, IsDecodedAsItWasEncodedAndOnlyIfComplete) {
   const Bytes bytes = RankRequest{7, 5, true}.encode();
   const auto decoded = RankRequest::decode(bytes);
   ASSERT_TRUE(decoded.ok());
-  EXPECT_EQ(decoded->left, 7);
+  EXPECT_EQ(decoded->left_epoch, 7);
   EXPECT_EQ(decoded->state_epoch, 5);
   EXPECT_TRUE(decoded->knows_state);
   for (std::size_t length = 0; length < bytes.size(); ++length)

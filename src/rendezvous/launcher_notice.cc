@@ -21,8 +21,9 @@ std::optional<LauncherNotice> LauncherNotice::decode(std::span<const std::byte> 
   notice.epoch = reader.get<std::int64_t>();
   notice.rank = reader.get<std::int32_t>();
   const bool is_known = notice.kind <= Kind::kMemberLost;
-  const bool fits = reader.ok() && reader.at_end() && notice.limit.count() >= 0 && notice.rank >= 0;
-  return is_known && fits ? std::optional(std::move(notice)) : std::nullopt;
+  const bool is_valid =
+      reader.ok() && reader.at_end() && notice.limit.count() >= 0 && notice.rank >= 0;
+  return is_known && is_valid ? std::optional(std::move(notice)) : std::nullopt;
 }
 
 }  // namespace farandole

@@ -28,8 +28,8 @@ struct LauncherNotice {
     // neither fail nor block.
     kOutlive,
     kEnd,  // the worker must end with its next commit
-    // A member of the worker's group is lost together with its host; its process may still run. If
-    // the worker is still in this epoch, its calls fail as if the member had died.
+    // A member of the worker's group is lost together with its host; the member's process may still
+    // run. If the worker is still in `epoch`, its calls fail as if the member had died.
     kMemberLost,
   };
   Kind kind = Kind::kEnd;

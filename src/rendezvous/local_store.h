@@ -18,7 +18,7 @@
 
 namespace farandole {
 
-// The limit of every implementation. More descriptors are a kFixCall error.
+// The largest number of descriptors of one value. If a value has more, share() returns kFixCall.
 inline constexpr std::size_t kStoreDescriptorsMax = 16;
 
 struct LocalValue {

@@ -54,7 +54,9 @@ Result<LocalValues> MemoryStore::receive_all(const std::vector<std::string>& key
     const TimePoint slice_end = next_slice_end(limit);
     {
       auto table = table_.lock();
-      const auto is_over = [&](const StoreTable& now) { return now.is_over(wait); };
+      const auto is_over = [&](const StoreTable& locked_table) {
+        return locked_table.is_over(wait);
+      };
       if (table.wait_until(slice_end, is_over)) return duplicate_values(*table, keys);
     }
     // The lock must not be held here, because check_limit() may call the user's functions.

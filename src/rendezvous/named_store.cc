@@ -38,8 +38,8 @@ Result<std::shared_ptr<LocalStore>> open_named_store(const std::string& name, in
     // its listening socket, or may have a full queue.
     FARANDOLE_TRY(check_limit({&name, 1}, limit));
     const auto time_left = limit.deadline - std::chrono::steady_clock::now();
-    const auto longest = std::chrono::ceil<std::chrono::milliseconds>(time_left);
-    ::poll(nullptr, 0, static_cast<int>(std::clamp(longest, kPauseMin, pause).count()));
+    const auto longest_pause = std::chrono::ceil<std::chrono::milliseconds>(time_left);
+    ::poll(nullptr, 0, static_cast<int>(std::clamp(longest_pause, kPauseMin, pause).count()));
   }
 }
 

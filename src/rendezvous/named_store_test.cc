@@ -37,9 +37,9 @@ std::shared_ptr<LocalStore> open_store(const std::string& name, int members) {
 
 // Waits until the formation has failed, and returns the reason.
 std::string failure_in(Store& store) {
-  const auto end = store.wait(keys::complete(1), long_limit());
-  if (!end.ok()) return end.status().message();
-  return ByteReader(*end).get_text();
+  const auto result = store.wait(keys::complete(1), long_limit());
+  if (!result.ok()) return result.status().message();
+  return ByteReader(*result).get_text();
 }
 
 TEST(NamedStore, TheFirstRankServesTheStore) {
@@ -54,35 +54,35 @@ TEST(NamedStore, TheFirstRankServesTheStore) {
         const auto store = open_store(name, kMembers);
         ASSERT_TRUE(store);
         ASSERT_TRUE(store->set("from/" + std::to_string(rank), Bytes(1, std::byte{1})).ok());
-        for (int other = 0; other < kMembers; ++other)
+        for (int sender = 0; sender < kMembers; ++sender)
           sum +=
-              static_cast<int>(store->wait("from/" + std::to_string(other), long_limit())->size());
+              static_cast<int>(store->wait("from/" + std::to_string(sender), long_limit())->size());
         // No rank may destroy its Store before all ranks have read all keys. A real formation
         // ensures this with its own keys.
-        const auto done = store->add(keys::departed(1), 1);
-        ASSERT_TRUE(done.ok());
-        if (*done == kMembers) {
+        const auto ranks_done = store->add(keys::departed(1), 1);
+        ASSERT_TRUE(ranks_done.ok());
+        if (*ranks_done == kMembers) {
           EXPECT_TRUE(store->remove(keys::departed(1)).ok());
         }
       });
     members.clear();
     EXPECT_EQ(sum, kMembers * kMembers);
-    EXPECT_TRUE(UnixListener::open(name).ok()) << "the name is free when all have met";
+    EXPECT_TRUE(UnixListener::open(name).ok()) << "the name is free when all ranks have connected";
   }
 }
 
 TEST(NamedStore, TheOwnerWaitsUntilTheFormationIsOver) {
   const std::string name = unused_name();
   auto owner = open_store(name, 2);
-  const auto other = open_store(name, 2);
+  const auto other_store = open_store(name, 2);
   ASSERT_TRUE(owner->set(keys::complete(1), {}).ok());
-  std::jthread leaving([&owner] { owner.reset(); });
-  EXPECT_TRUE(other->wait(keys::complete(1), long_limit()).ok());
-  EXPECT_TRUE(other->remove(keys::complete(1)).ok());
-  leaving.join();
-  const Status late = other->set("key", {});
-  EXPECT_EQ(late.code(), StatusCode::kStop);
-  EXPECT_THAT(late.message(),
+  std::jthread leaving_thread([&owner] { owner.reset(); });
+  EXPECT_TRUE(other_store->wait(keys::complete(1), long_limit()).ok());
+  EXPECT_TRUE(other_store->remove(keys::complete(1)).ok());
+  leaving_thread.join();
+  const Status late_status = other_store->set("key", {});
+  EXPECT_EQ(late_status.code(), StatusCode::kStop);
+  EXPECT_THAT(late_status.message(),
               HasSubstr("the rank that keeps the rendezvous of this job has ended"));
 }
 
@@ -101,9 +101,9 @@ TEST(NamedStore, AnOwnerThatCannotAcceptARankReportsIt) {
   const auto accepted_rank = open_store(name, 3);
   // An answer shows that the owner has accepted this rank.
   ASSERT_TRUE(accepted_rank->set(keys::member(1, 0), {}).ok());
-  Descriptor last(::fcntl(0, F_DUPFD_CLOEXEC, 0));
+  Descriptor last_free(::fcntl(0, F_DUPFD_CLOEXEC, 0));
   const NoFreeDescriptors no_free_descriptors;
-  last.reset();  // one descriptor remains: rejected_rank uses it, so accept() fails
+  last_free.reset();  // one descriptor remains: rejected_rank uses it, so accept() fails
   const auto rejected_rank = UnixListener::connect(name);
   ASSERT_TRUE(rejected_rank.ok()) << rejected_rank.status().message();
   const std::string failure = failure_in(*accepted_rank);
@@ -124,15 +124,15 @@ TEST(NamedStore, AnInterruptionEndsTheWaitForAFullListener) {
   const std::string name = unused_name();
   const auto listener = UnixListener::open(name);
   ASSERT_TRUE(listener.ok());
-  std::vector<UnixSocket> waiting;
+  std::vector<UnixSocket> waiting_sockets;
   for (auto connection = UnixListener::connect(name); connection.ok();
        connection = UnixListener::connect(name))
-    waiting.push_back(*std::move(connection));
+    waiting_sockets.push_back(*std::move(connection));
   int interrupt_checks = 0;
-  const auto late = open_named_store(
+  const auto late_store = open_named_store(
       name, 2, {long_limit().deadline, [&interrupt_checks] { return ++interrupt_checks == 3; }});
-  EXPECT_EQ(late.status().code(), StatusCode::kRetry);
-  EXPECT_THAT(late.status().message(), HasSubstr("interrupted while waiting"));
+  EXPECT_EQ(late_store.status().code(), StatusCode::kRetry);
+  EXPECT_THAT(late_store.status().message(), HasSubstr("interrupted while waiting"));
 }
 
 TEST(NamedStore, AForkedChildReleasesTheName) {

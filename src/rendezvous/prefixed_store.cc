@@ -8,15 +8,15 @@ namespace farandole {
 namespace {
 
 std::string with_prefix(const std::string& prefix, const std::string& key) {
-  // An empty text means "no key", for example in the argument `unless`. So it gets no prefix.
+  // An empty text means "no key", for example as `end_key` or in errors. So it gets no prefix.
   return key.empty() || key == keys::host_token() ? key : prefix + key;
 }
 
 std::vector<std::string> with_prefix(const std::string& prefix,
                                      const std::vector<std::string>& keys) {
-  std::vector<std::string> prefixed;
-  for (const auto& key : keys) prefixed.push_back(with_prefix(prefix, key));
-  return prefixed;
+  std::vector<std::string> prefixed_keys;
+  for (const auto& key : keys) prefixed_keys.push_back(with_prefix(prefix, key));
+  return prefixed_keys;
 }
 
 }  // namespace

@@ -10,8 +10,8 @@
 
 namespace farandole {
 
-// In both classes, the longest key is shorter by the length of the prefix. Error texts show whole
-// keys.
+// In both classes, kStoreKeyBytesMax limits the length of the key with its prefix. Error texts show
+// keys with their prefix.
 
 class PrefixedStore final : public Store {
  public:

@@ -34,11 +34,11 @@ void wait_for_dialer(const Dialer& dialer, const WaitLimit& limit) {
 Result<std::unique_ptr<Connection>> dial(const RemoteStore::Options& options,
                                          std::vector<SocketAddress> addresses,
                                          const WaitLimit& limit) {
-  const DialOptions dialing{
+  const DialOptions dial_options{
       .addresses = std::move(addresses), .link = store_link(options.self), .rounds = 1};
-  FARANDOLE_TRY_ASSIGN(
-      const auto dialer,
-      Dialer::start(*options.context, dialing, std::chrono::steady_clock::now(), limit.deadline));
+  FARANDOLE_TRY_ASSIGN(const auto dialer,
+                       Dialer::start(*options.context, dial_options,
+                                     std::chrono::steady_clock::now(), limit.deadline));
   for (;;) {
     auto connection = dialer->try_connect(std::chrono::steady_clock::now());
     if (!connection.ok() || *connection) return connection;
@@ -54,11 +54,11 @@ Result<std::vector<SocketAddress>> look_up_all(const std::vector<Endpoint>& plac
   std::vector<SocketAddress> addresses;
   Status last_error;
   for (const Endpoint& place : places) {
-    const auto found = look_up(place.host, place.port);
-    if (found.ok())
-      addresses.insert(addresses.end(), found->begin(), found->end());
+    const auto name_addresses = look_up(place.host, place.port);
+    if (name_addresses.ok())
+      addresses.insert(addresses.end(), name_addresses->begin(), name_addresses->end());
     else
-      last_error = found.status();
+      last_error = name_addresses.status();
   }
   if (addresses.empty()) return last_error;
   return addresses;

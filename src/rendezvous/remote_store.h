@@ -35,8 +35,8 @@ class RemoteStore final : public Store {
   };
 
   // Connects. Tries again until the limit, because the server may start later than this process, or
-  // its name may not be known yet. Errors: kFixCall if the places cannot be parsed; kRetry if
-  // interrupted; kRebuildGroup at the limit (the text has the places and the last error); kStop.
+  // the server's name may not be known yet. Errors: kFixCall if the places cannot be parsed; kRetry
+  // if interrupted; kRebuildGroup at the limit (the text has the places and the last error); kStop.
   static Result<std::unique_ptr<RemoteStore>> connect(const Options& options,
                                                       const WaitLimit& limit);
 

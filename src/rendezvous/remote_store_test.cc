@@ -85,9 +85,11 @@ TEST(StorePlaces, AreListsOfHostsWithPorts) {
   EXPECT_EQ(places[1].host, "10.0.0.1");
   EXPECT_EQ(places[2].host, "fd00::1");
   EXPECT_EQ(places[2].port, 65535);
-  for (const char* const wrong : {"", "fox", ":1", "fox:", "fox:0", "fox:65536", "fox:1x", "fox:1,",
-                                  "fd00::1:4711", "[fox]:1", "f ox:1", "fox:1 ,hen:1", "[]:1"})
-    EXPECT_EQ(parse_store_places(wrong).status().code(), StatusCode::kFixCall) << wrong;
+  for (const char* const invalid_places :
+       {"", "fox", ":1", "fox:", "fox:0", "fox:65536", "fox:1x", "fox:1,", "fd00::1:4711",
+        "[fox]:1", "f ox:1", "fox:1 ,hen:1", "[]:1"})
+    EXPECT_EQ(parse_store_places(invalid_places).status().code(), StatusCode::kFixCall)
+        << invalid_places;
   EXPECT_THAT(parse_store_places("fox").status().message(),
               HasSubstr("FARANDOLE_JOB_STORE: \"fox\": the port is missing; write HOST:PORT"));
 }
@@ -120,18 +122,18 @@ TEST(RemoteStore, WaitsForAServerThatStartsLaterAndForItsName) {
          .context = context(),
          .self = {Role::kWorker, 0},
          .look_up = [&](const std::string&,
-                        std::uint16_t to) -> Result<std::vector<SocketAddress>> {
+                        std::uint16_t look_up_port) -> Result<std::vector<SocketAddress>> {
            ++look_ups;
            look_ups.notify_all();
            if (!is_known) return Status::retry("late is unknown");
-           return std::vector{address_of("127.0.0.1:" + std::to_string(to))};
+           return std::vector{address_of("127.0.0.1:" + std::to_string(look_up_port))};
          }},
         long_limit());
     ASSERT_TRUE(store.ok()) << store.status().message();
     EXPECT_TRUE((*store)->set("key", {}).ok());
   });
   const auto wait_for_look_ups = [&](int count) {
-    for (int now = look_ups; now < count; now = look_ups) look_ups.wait(now);
+    for (int seen = look_ups; seen < count; seen = look_ups) look_ups.wait(seen);
   };
   wait_for_look_ups(2);
   is_known = true;
@@ -141,40 +143,40 @@ TEST(RemoteStore, WaitsForAServerThatStartsLaterAndForItsName) {
 }
 
 TEST(RemoteStore, AnErrorNamesThePlacesTheTimeAndTheLastError) {
-  const auto refused = connect("127.0.0.1:1", std::chrono::milliseconds(1100));
-  EXPECT_EQ(refused.status().code(), StatusCode::kRebuildGroup);
+  const auto refused_store = connect("127.0.0.1:1", std::chrono::milliseconds(1100));
+  EXPECT_EQ(refused_store.status().code(), StatusCode::kRebuildGroup);
   EXPECT_THAT(
-      refused.status().message(),
+      refused_store.status().message(),
       AllOf(HasSubstr("could not connect to the rendezvous of the job at 127.0.0.1:1 in 1 "
                       "s: "),
             HasSubstr("Does the launcher or rank 0 run there, with the secret of this job")));
   int interrupt_checks = 0;
   const std::function<bool()> interrupted = [&interrupt_checks] { return ++interrupt_checks > 2; };
-  const auto ended =
+  const auto interrupted_store =
       RemoteStore::connect({.places = "127.0.0.1:1", .context = context(), .self = {}},
                            {long_limit().deadline, interrupted});
-  EXPECT_EQ(ended.status().code(), StatusCode::kRetry);
-  EXPECT_THAT(ended.status().message(),
+  EXPECT_EQ(interrupted_store.status().code(), StatusCode::kRetry);
+  EXPECT_THAT(interrupted_store.status().message(),
               HasSubstr("interrupted while connecting to the rendezvous"));
 }
 
 TEST(RemoteStore, AStrangerWithoutTheSecretGetsNothing) {
   ServingThread serving(0, context().get());
-  const std::shared_ptr<const TlsContext> other = context_of('x');
-  const auto stranger = RemoteStore::connect(
-      {.places = serving.place(), .context = other, .self = {}},
+  const std::shared_ptr<const TlsContext> other_context = context_of('x');
+  const auto stranger_store = RemoteStore::connect(
+      {.places = serving.place(), .context = other_context, .self = {}},
       {std::chrono::steady_clock::now() + std::chrono::milliseconds(500), kNotInterrupted});
-  EXPECT_EQ(stranger.status().code(), StatusCode::kRebuildGroup);
+  EXPECT_EQ(stranger_store.status().code(), StatusCode::kRebuildGroup);
   EXPECT_TRUE(store_at(serving.place())->set("key", {}).ok());
   EXPECT_THAT(serving.complaints(), IsEmpty());
 }
 
-// The server closes the connection of a stranger that sends nothing when the time limit of the
-// handshake is over, even if no other event wakes the server.
+// When the time limit of the handshake is over, the server closes the connection of a stranger that
+// sends nothing, even if no other event wakes the server.
 TEST(RemoteStore, AnIdleStrangerIsClosed) {
   ServingThread serving(0, context().get(), {.handshake_time_max = std::chrono::milliseconds(500)});
-  auto idle = TcpConnection::dial(address_of(serving.place()), {}, {}).value();
-  expect_end(*idle);
+  auto idle_connection = TcpConnection::dial(address_of(serving.place()), {}, {}).value();
+  expect_end(*idle_connection);
   EXPECT_TRUE(store_at(serving.place())->set("key", {}).ok());
 }
 
@@ -213,13 +215,15 @@ TEST(RemoteStore, AMemberThatMisbehavesIsCutOffAlone) {
 TEST(RemoteStore, AMemberThatReadsNoAnswersIsCutOff) {
   ServingThread serving(0, context().get());
   const auto healthy_client = store_at(serving.place(), 1);
-  FrameChannel silent(connection_to(serving.place(), 2));
+  FrameChannel silent_channel(connection_to(serving.place(), 2));
   for (std::uint64_t number = 0; number < 600; ++number) {
-    const Bytes wait = StoreRequest{StoreRequestKind::kWait, number, {"big"}, {}, 0, {}}.encode();
-    ASSERT_TRUE(silent.send(wait, {}, test_deadline()).ok());
+    const Bytes wait_request =
+        StoreRequest{StoreRequestKind::kWait, number, {"big"}, {}, 0, {}}.encode();
+    ASSERT_TRUE(silent_channel.send(wait_request, {}, test_deadline()).ok());
   }
-  const Bytes last = StoreRequest{StoreRequestKind::kAdd, 600, {"sent"}, {}, 1, {}}.encode();
-  ASSERT_TRUE(silent.send(last, {}, test_deadline()).ok());
+  const Bytes last_request =
+      StoreRequest{StoreRequestKind::kAdd, 600, {"sent"}, {}, 1, {}}.encode();
+  ASSERT_TRUE(silent_channel.send(last_request, {}, test_deadline()).ok());
   while (healthy_client->add("sent", 0).value() == 0)
     continue;  // until the server has read all waits
   ASSERT_TRUE(healthy_client->set("big", Bytes(kStoreValueBytesMax)).ok());
@@ -231,7 +235,7 @@ TEST(RemoteStore, AMemberThatReadsNoAnswersIsCutOff) {
 TEST(RemoteStore, AWaitingMemberLearnsThatTheServerEnds) {
   ServingThread serving(0, context().get());
   const auto store = store_at(serving.place());
-  std::jthread waiting([&store] {
+  std::jthread waiting_thread([&store] {
     const auto value = store->wait("never", long_limit());
     EXPECT_EQ(value.status().code(), StatusCode::kStop);
     EXPECT_THAT(value.status().message(),
@@ -240,7 +244,7 @@ TEST(RemoteStore, AWaitingMemberLearnsThatTheServerEnds) {
   });
   ASSERT_TRUE(store->set("alive", {}).ok());
   serving.stop();
-  waiting.join();
+  waiting_thread.join();
   EXPECT_EQ(store->set("key", {}).code(), StatusCode::kStop);
 }
 
@@ -252,19 +256,19 @@ TEST(RemoteStore, AMemberThatLeavesDisturbsNoOther) {
   EXPECT_THAT(serving.complaints(), IsEmpty());
 }
 
-// Clients of the same host and of others use the same keys. Clients of other hosts get no
+// Clients of the same host and of other hosts use the same keys. Clients of other hosts get no
 // descriptors.
 TEST(RemoteStore, SharesItsKeysWithClientsOfTheHost) {
   ServingThread serving(1, context().get());
-  const auto local = StoreClient::connect(serving.end(0).get()).value();
-  const auto remote = store_at(serving.place());
+  const auto local_client = StoreClient::connect(serving.client_end(0).get()).value();
+  const auto remote_client = store_at(serving.place());
   LocalValue value{Bytes(1, std::byte{7}), {}};
   value.descriptors.emplace_back(::dup(STDIN_FILENO));
-  ASSERT_TRUE(local->share("key", std::move(value)).ok());
-  EXPECT_EQ(remote->wait("key", long_limit()).value(), Bytes(1, std::byte{7}));
-  EXPECT_EQ(local->receive("key", long_limit()).value().descriptors.size(), 1U);
-  ASSERT_TRUE(remote->set("back", {}).ok());
-  EXPECT_TRUE(local->wait("back", long_limit()).ok());
+  ASSERT_TRUE(local_client->share("key", std::move(value)).ok());
+  EXPECT_EQ(remote_client->wait("key", long_limit()).value(), Bytes(1, std::byte{7}));
+  EXPECT_EQ(local_client->receive("key", long_limit()).value().descriptors.size(), 1U);
+  ASSERT_TRUE(remote_client->set("back", {}).ok());
+  EXPECT_TRUE(local_client->wait("back", long_limit()).ok());
 }
 
 // The child has the same TLS keys as its parent but must not use them.
@@ -285,12 +289,12 @@ TEST(RemoteStore, AForkedChildLeavesTheConnectionToItsParent) {
 }
 
 // Sends and receives in turn until the message has arrived.
-void expect_carried(FrameChannel& from, FrameChannel& to, const Bytes& message) {
-  Status sent = from.try_send(message, {});
-  auto received = to.try_receive();
+void expect_carried(FrameChannel& sender, FrameChannel& receiver, const Bytes& message) {
+  Status sent = sender.try_send(message, {});
+  auto received = receiver.try_receive();
   for (int turn = 0; turn < 100'000 && !(sent.ok() && received.ok()); ++turn) {
-    if (!sent.ok()) sent = from.try_send(message, {});
-    if (!received.ok()) received = to.try_receive();
+    if (!sent.ok()) sent = sender.try_send(message, {});
+    if (!received.ok()) received = receiver.try_receive();
   }
   EXPECT_TRUE(sent.ok()) << sent.message();
   ASSERT_TRUE(received.ok()) << received.status().message();
@@ -301,13 +305,13 @@ void expect_carried(FrameChannel& from, FrameChannel& to, const Bytes& message) 
 TEST(FrameChannel, CarriesMessagesOfAllSizes) {
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
     const auto wire = std::make_shared<SimulatedWire>(seed);
-    FrameChannel from(std::make_unique<SimulatedConnection>(wire, 0));
-    FrameChannel to(std::make_unique<SimulatedConnection>(wire, 1));
+    FrameChannel sender(std::make_unique<SimulatedConnection>(wire, 0));
+    FrameChannel receiver(std::make_unique<SimulatedConnection>(wire, 1));
     for (const std::size_t size : {std::size_t{1}, std::size_t{44}, std::size_t{5000},
                                    std::size_t{70'000}, kStoreMessageBytesMax})
-      expect_carried(from, to, random_bytes(size, seed));
+      expect_carried(sender, receiver, random_bytes(size, seed));
     for (const std::size_t size : {std::size_t{0}, kStoreMessageBytesMax + 1})
-      EXPECT_EQ(from.send(Bytes(size), {}, test_deadline()).code(), StatusCode::kFixCall);
+      EXPECT_EQ(sender.send(Bytes(size), {}, test_deadline()).code(), StatusCode::kFixCall);
   }
 }
 

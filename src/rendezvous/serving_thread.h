@@ -33,9 +33,9 @@ class ServingThread {
     CHECK(server.ok(), "a test needs its server");
     server_ = std::move(server).value();
     for (int i = 0; i < clients; ++i) {
-      auto end = server_->add_client("rank " + std::to_string(i));
-      CHECK(end.ok(), "a test needs its clients");
-      ends_.push_back(std::move(end).value());
+      auto client_socket = server_->add_client("rank " + std::to_string(i));
+      CHECK(client_socket.ok(), "a test needs its clients");
+      client_ends_.push_back(std::move(client_socket).value());
     }
     if (context != nullptr) listen(*context, options);
     thread_ = std::jthread([this] { serve(); });
@@ -44,20 +44,21 @@ class ServingThread {
   ServingThread(const ServingThread&) = delete;
   ServingThread& operator=(const ServingThread&) = delete;
 
-  // The worker's end of its socket.
-  Descriptor& end(int client) { return ends_.at(static_cast<std::size_t>(client)); }
+  // The worker's end of a client's socket.
+  Descriptor& client_end(int client) { return client_ends_.at(static_cast<std::size_t>(client)); }
 
   // Closes all connections, as if the launcher had ended.
   void stop() {
     if (!thread_.joinable()) return;
-    const std::uint64_t one = 1;
-    CHECK(::write(stop_event_.get(), &one, sizeof(one)) == sizeof(one), "an eventfd takes a count");
+    const std::uint64_t increment = 1;
+    CHECK(::write(stop_event_.get(), &increment, sizeof(increment)) == sizeof(increment),
+          "an eventfd takes a count");
     thread_.join();
     listener_.reset();
     server_.reset();
   }
 
-  // For RemoteStore::Options::places.
+  // Returns the place of the server, for RemoteStore::Options::places.
   const std::string& place() const { return place_; }
 
   std::vector<std::string> complaints() { return *complaints_.lock(); }
@@ -89,7 +90,7 @@ class ServingThread {
   std::unique_ptr<StoreServer> server_;
   std::unique_ptr<StoreListener> listener_;
   std::string place_;
-  std::vector<Descriptor> ends_;
+  std::vector<Descriptor> client_ends_;
   Guarded<std::vector<std::string>> complaints_;
   std::jthread thread_;
 };

@@ -36,15 +36,15 @@ class Store {
 
   // Sets a new key. Setting an existing key is a kFixCall error.
   virtual Status set(const std::string& key, Bytes value) = 0;
-  // `keys` is not empty. Blocks until all keys exist, or until the key `unless` exists. In the
-  // second case, some of the values may be missing. An empty `unless` names no key. Values that do
-  // not fit into one message are read with several requests.
+  // `keys` must not be empty. Blocks until all keys exist, or until the key `end_key` exists. In
+  // the second case, some of the values may be missing. An empty `end_key` names no key. Values
+  // that do not fit into one message are read with several requests.
   virtual Result<StoreValues> wait_for_all(const std::vector<std::string>& keys,
                                            const std::string& end_key, const WaitLimit& limit) = 0;
   // Like wait_for_all(), but for one key.
   Result<Bytes> wait(const std::string& key, const WaitLimit& limit);
-  // Sets the key if it has no value yet. Returns the value of the key. So all ranks that call this
-  // get the value of the first caller.
+  // Sets the key if it has no value yet. Returns the value of the key. So all ranks that call
+  // set_if_new() get the value of the first caller.
   Result<Bytes> set_if_new(const std::string& key, Bytes value);
   // Adds to a counter, which starts at 0, and returns the new value. A key is either a counter or a
   // value.
@@ -56,7 +56,7 @@ class Store {
   // Sets a key that may already exist. If the call ends early (see WaitLimit), the key has its old
   // value, its new value or no value.
   virtual Status replace(const std::string& key, Bytes value, const WaitLimit& limit);
-  // Returns the time now on the clock of the host that keeps the Store.
+  // Returns the current time on the clock of the host that keeps the Store.
   virtual Result<TimePoint> clock() = 0;
 };
 

@@ -26,20 +26,21 @@ constexpr std::ptrdiff_t kKeysPerRemoval = 256;
 constexpr const char* kLauncherText = "the launcher of this job (`farandole run`)";
 constexpr const char* kServingRankText = "the rank that keeps the rendezvous of this job";
 
-// Whether a reply with this many descriptors can answer a wait for this many keys.
-bool answers_wait(const StoreReply& reply, std::size_t descriptors, std::size_t keys,
+// Whether a reply with `descriptor_count` descriptors can answer a wait for `key_count` keys.
+bool answers_wait(const StoreReply& reply, std::size_t descriptor_count, std::size_t key_count,
                   const std::string& end_key) {
   std::size_t descriptors_needed = 0;
   for (const auto& value : reply.values) {
     if (!value && end_key.empty()) return false;
     if (value) descriptors_needed += value->descriptors;
   }
-  return descriptors_needed == descriptors && !reply.values.empty() && reply.values.size() <= keys;
+  return descriptors_needed == descriptor_count && !reply.values.empty() &&
+         reply.values.size() <= key_count;
 }
 
 }  // namespace
 
-Status StoreClient::explain(const Status& failure) const {
+Status StoreClient::explained_error(const Status& failure) const {
   if (failure.code() == StatusCode::kRebuildGroup)
     return Status::stop(owner_ + " has ended or has closed the connection to this worker" +
                         (channel_->passes_descriptors() ? "" : " (" + failure.message() + ")") +
@@ -50,7 +51,7 @@ Status StoreClient::explain(const Status& failure) const {
   return failure;
 }
 
-Status StoreClient::malformed_message() const {
+Status StoreClient::malformed_message_error() const {
   return Status::stop(owner_ +
                       " sent a malformed message; does it run the same version of Farandole?");
 }
@@ -65,10 +66,10 @@ Result<std::unique_ptr<StoreClient>> StoreClient::connect(int borrowed_descripto
     return Status::fix_call(variable +
                             " is not set, so this worker cannot find the others; start it with "
                             "`farandole run -n N …`");
-  if (const Status checked = UnixSocket::check(borrowed_descriptor); !checked.ok())
+  if (const Status check_status = UnixSocket::check(borrowed_descriptor); !check_status.ok())
     return Status::fix_call(
         variable + "=" + std::to_string(borrowed_descriptor) +
-        " should be this worker's socket to its launcher, but " + checked.message() +
+        " should be this worker's socket to its launcher, but " + check_status.message() +
         ". A wrapper between `farandole run` and this program may close inherited descriptors "
         "(Python's subprocess does unless close_fds=False), or the variable is left over from "
         "another job");
@@ -108,7 +109,8 @@ Status StoreClient::share(const std::string& key, LocalValue value, const WaitLi
                        .keys = {key},
                        .end_key = {},
                        .value = std::move(value.bytes)};
-  FARANDOLE_TRY_ASSIGN(const Answer answer, call(std::move(request), value.descriptors, limit));
+  FARANDOLE_TRY_ASSIGN(const Answer answer,
+                       send_and_await(std::move(request), value.descriptors, limit));
   return answer.reply.status;
 }
 
@@ -116,16 +118,16 @@ Result<LocalValues> StoreClient::receive_all(const std::vector<std::string>& key
                                              const std::string& end_key, const WaitLimit& limit) {
   LocalValues values;
   while (values.size() < keys.size()) {
-    const auto next = keys.begin() + static_cast<std::ptrdiff_t>(values.size());
+    const auto next_key = keys.begin() + static_cast<std::ptrdiff_t>(values.size());
     const std::size_t count = std::min(keys.size() - values.size(), kKeysPerRequest);
     StoreRequest request{.kind = StoreRequestKind::kWait,
-                         .keys = {next, next + static_cast<std::ptrdiff_t>(count)},
+                         .keys = {next_key, next_key + static_cast<std::ptrdiff_t>(count)},
                          .end_key = end_key,
                          .value = {}};
-    FARANDOLE_TRY_ASSIGN(Answer answer, call(std::move(request), {}, limit));
+    FARANDOLE_TRY_ASSIGN(Answer answer, send_and_await(std::move(request), {}, limit));
     FARANDOLE_TRY(answer.reply.status);
     if (!answers_wait(answer.reply, answer.descriptors.size(), count, end_key))
-      return malformed_message();
+      return malformed_message_error();
     auto descriptor = std::make_move_iterator(answer.descriptors.begin());
     for (auto& value : answer.reply.values) {
       auto& local_value = values.emplace_back();
@@ -141,7 +143,7 @@ Result<LocalValues> StoreClient::receive_all(const std::vector<std::string>& key
 Result<std::int64_t> StoreClient::add(const std::string& key, std::int64_t delta) {
   StoreRequest request{
       .kind = StoreRequestKind::kAdd, .keys = {key}, .end_key = {}, .delta = delta, .value = {}};
-  FARANDOLE_TRY_ASSIGN(const Answer answer, call(std::move(request), {}, answer_limit()));
+  FARANDOLE_TRY_ASSIGN(const Answer answer, send_and_await(std::move(request), {}, answer_limit()));
   FARANDOLE_TRY(answer.reply.status);
   return answer.reply.sum;
 }
@@ -149,108 +151,111 @@ Result<std::int64_t> StoreClient::add(const std::string& key, std::int64_t delta
 Result<TimePoint> StoreClient::clock() {
   StoreRequest request{
       .kind = StoreRequestKind::kClock, .keys = {"clock"}, .end_key = {}, .value = {}};
-  FARANDOLE_TRY_ASSIGN(const Answer answer, call(std::move(request), {}, answer_limit()));
+  FARANDOLE_TRY_ASSIGN(const Answer answer, send_and_await(std::move(request), {}, answer_limit()));
   FARANDOLE_TRY(answer.reply.status);
   return TimePoint(std::chrono::nanoseconds(answer.reply.sum));
 }
 
 Status StoreClient::remove_all(const std::vector<std::string>& keys) {
-  for (auto next = keys.begin(); next != keys.end();) {
-    const auto end = next + std::min(keys.end() - next, kKeysPerRemoval);
-    FARANDOLE_TRY(remove_some({next, end}, answer_limit()));
-    next = end;
+  for (auto batch_begin = keys.begin(); batch_begin != keys.end();) {
+    const auto batch_end = batch_begin + std::min(keys.end() - batch_begin, kKeysPerRemoval);
+    FARANDOLE_TRY(remove_in_one_request({batch_begin, batch_end}, answer_limit()));
+    batch_begin = batch_end;
   }
   return {};
 }
 
-Status StoreClient::remove_some(std::vector<std::string> keys, const WaitLimit& limit) {
+Status StoreClient::remove_in_one_request(std::vector<std::string> keys, const WaitLimit& limit) {
   StoreRequest request{
       .kind = StoreRequestKind::kRemove, .keys = std::move(keys), .end_key = {}, .value = {}};
-  FARANDOLE_TRY_ASSIGN(const Answer answer, call(std::move(request), {}, limit));
+  FARANDOLE_TRY_ASSIGN(const Answer answer, send_and_await(std::move(request), {}, limit));
   return answer.reply.status;
 }
 
 Status StoreClient::replace(const std::string& key, Bytes value, const WaitLimit& limit) {
-  FARANDOLE_TRY(remove_some({key}, limit));
+  FARANDOLE_TRY(remove_in_one_request({key}, limit));
   return share(key, {std::move(value), {}}, limit);
 }
 
 Status StoreClient::send(const StoreRequest& request, const std::vector<Descriptor>& descriptors) {
-  std::vector<int> numbers;
-  for (const auto& descriptor : descriptors) numbers.push_back(descriptor.get());
+  std::vector<int> descriptor_numbers;
+  for (const auto& descriptor : descriptors) descriptor_numbers.push_back(descriptor.get());
   const TimePoint deadline = std::chrono::steady_clock::now() + kAnswerLimit;
-  const Status sent = channel_->send(request.encode(), numbers, deadline);
-  return sent.ok() ? sent : explain(sent);
+  const Status send_status = channel_->send(request.encode(), descriptor_numbers, deadline);
+  return send_status.ok() ? send_status : explained_error(send_status);
 }
 
-Result<StoreClient::Answer> StoreClient::call(StoreRequest request,
-                                              const std::vector<Descriptor>& descriptors,
-                                              const WaitLimit& limit) {
+Result<StoreClient::Answer> StoreClient::send_and_await(StoreRequest request,
+                                                        const std::vector<Descriptor>& descriptors,
+                                                        const WaitLimit& limit) {
   {
     auto inbox = inbox_.lock();
     FARANDOLE_TRY(inbox->connection_status);
     request.number = inbox->next_number++;
-    inbox->awaited.emplace(request.number, std::nullopt);
+    inbox->awaited_answers.emplace(request.number, std::nullopt);
   }
   try {
-    const Status sent = send(request, descriptors);
-    Result<Answer> answer = sent.ok() ? await(request, limit) : Result<Answer>(sent);
-    inbox_.lock()->awaited.erase(request.number);
+    const Status send_status = send(request, descriptors);
+    Result<Answer> answer =
+        send_status.ok() ? await_answer(request, limit) : Result<Answer>(send_status);
+    inbox_.lock()->awaited_answers.erase(request.number);
     return answer;
   } catch (const std::bad_alloc&) {
-    inbox_.lock()->awaited.erase(request.number);
+    inbox_.lock()->awaited_answers.erase(request.number);
     throw;
   }
 }
 
-Result<StoreClient::Answer> StoreClient::await(const StoreRequest& request,
-                                               const WaitLimit& limit) {
+Result<StoreClient::Answer> StoreClient::await_answer(const StoreRequest& request,
+                                                      const WaitLimit& limit) {
   Status limit_status;
   while (limit_status.ok()) {
-    auto answer = await_until(request.number, next_slice_end(limit));
+    auto answer = await_answer_until(request.number, next_slice_end(limit));
     if (answer.ok() || answer.status().code() != StatusCode::kRetry) return answer;
     limit_status = check_limit(request.keys, limit);
   }
-  const bool in_time = std::chrono::steady_clock::now() < limit.deadline;
+  const bool is_in_time = std::chrono::steady_clock::now() < limit.deadline;
   if (request.kind != StoreRequestKind::kWait)
-    return in_time ? limit_status : explain(limit_status);
+    return is_in_time ? limit_status : explained_error(limit_status);
   // The value may already be on its way. If it is not, the server answers the wait with kRetry.
   StoreRequest cancel{StoreRequestKind::kCancel, request.number, {request.keys.front()}, {}, 0, {}};
   FARANDOLE_TRY(send(cancel, {}));
   const WaitLimit reply_limit = answer_limit();
   while (std::chrono::steady_clock::now() < reply_limit.deadline) {
-    auto answer = await_until(request.number, next_slice_end(reply_limit));
+    auto answer = await_answer_until(request.number, next_slice_end(reply_limit));
     if (answer.ok() && answer->reply.status.code() == StatusCode::kRetry) return limit_status;
     if (answer.ok() || answer.status().code() != StatusCode::kRetry) return answer;
   }
-  return explain(limit_status);
+  return explained_error(limit_status);
 }
 
-Result<StoreClient::Answer> StoreClient::await_until(std::uint64_t number, TimePoint deadline) {
+Result<StoreClient::Answer> StoreClient::await_answer_until(std::uint64_t number,
+                                                            TimePoint deadline) {
   for (;;) {
     {
       auto inbox = inbox_.lock();
       inbox.wait_until(deadline, [&](const Inbox& state) {
-        return state.awaited.at(number) || !state.connection_status.ok() || !state.is_being_read;
+        return state.awaited_answers.at(number) || !state.connection_status.ok() ||
+               !state.is_being_read;
       });
-      if (auto& answer = inbox->awaited.at(number)) return *std::move(answer);
+      if (auto& answer = inbox->awaited_answers.at(number)) return *std::move(answer);
       FARANDOLE_TRY(inbox->connection_status);
       if (inbox->is_being_read) return Status::retry("no answer yet");
       inbox->is_being_read = true;
     }
-    read_one(deadline);
+    read_one_message(deadline);
     if (std::chrono::steady_clock::now() < deadline) continue;
-    const bool answered = inbox_.lock()->awaited.at(number).has_value();
-    if (!answered) return Status::retry("no answer yet");
+    const bool is_answered = inbox_.lock()->awaited_answers.at(number).has_value();
+    if (!is_answered) return Status::retry("no answer yet");
   }
 }
 
-void StoreClient::read_one(TimePoint deadline) {
+void StoreClient::read_one_message(TimePoint deadline) {
   try {
     auto message = channel_->receive(deadline);
     if (message.ok()) return deliver(*std::move(message));
     const bool has_ended = message.status().code() != StatusCode::kRetry;
-    stop_reading(has_ended ? explain(message.status()) : Status());
+    stop_reading(has_ended ? explained_error(message.status()) : Status());
   } catch (const std::bad_alloc&) {
     stop_reading({});  // this thread has received nothing; another thread may read now
     throw;
@@ -264,14 +269,14 @@ void StoreClient::deliver(UnixMessage message) {
   } catch (const std::bad_alloc&) {
     return stop_reading(Status::stop("there is no memory left for a message of " + owner_));
   }
-  if (!reply) return stop_reading(malformed_message());
+  if (!reply) return stop_reading(malformed_message_error());
   // Only the call that waits for this reply fails, because other threads still need the connection.
   if (!message.descriptor_status.ok()) reply->status = std::move(message.descriptor_status);
   {
     auto inbox = inbox_.lock();
-    const auto mine = inbox->awaited.find(reply->number);
-    if (mine != inbox->awaited.end())
-      mine->second = Answer{*std::move(reply), std::move(message.descriptors)};
+    const auto awaited_answer = inbox->awaited_answers.find(reply->number);
+    if (awaited_answer != inbox->awaited_answers.end())
+      awaited_answer->second = Answer{*std::move(reply), std::move(message.descriptors)};
   }
   stop_reading({});
 }

@@ -1,6 +1,6 @@
-// StoreClient: a worker's connection to the Store. The launcher or another rank serves the Store
-// over a Unix socket. If several threads wait at the same time, one of them reads the socket and
-// passes the replies to the other threads.
+// StoreClient: a worker's connection to the process that serves the Store: the launcher or another
+// rank. If several threads wait at the same time, one of them reads the channel and passes the
+// replies to the other threads.
 #pragma once
 
 #include <cstdint>
@@ -48,22 +48,22 @@ class StoreClient final : public LocalStore {
     std::uint64_t next_number = 0;
     bool is_being_read = false;
     Status connection_status;  // not ok if the connection has ended
-    std::map<std::uint64_t, std::optional<Answer>> awaited;
+    std::map<std::uint64_t, std::optional<Answer>> awaited_answers;  // by request number
   };
 
   Status share(const std::string& key, LocalValue value, const WaitLimit& limit);
-  // At most kKeysPerRemoval keys.
-  Status remove_some(std::vector<std::string> keys, const WaitLimit& limit);
-  Result<Answer> call(StoreRequest request, const std::vector<Descriptor>& descriptors,
-                      const WaitLimit& limit);
-  Result<Answer> await(const StoreRequest& request, const WaitLimit& limit);
+  // Removes at most kKeysPerRemoval keys.
+  Status remove_in_one_request(std::vector<std::string> keys, const WaitLimit& limit);
+  Result<Answer> send_and_await(StoreRequest request, const std::vector<Descriptor>& descriptors,
+                                const WaitLimit& limit);
+  Result<Answer> await_answer(const StoreRequest& request, const WaitLimit& limit);
   // Waits for the answer. Returns kRetry at the deadline.
-  Result<Answer> await_until(std::uint64_t number, TimePoint deadline);
-  void read_one(TimePoint deadline);
+  Result<Answer> await_answer_until(std::uint64_t number, TimePoint deadline);
+  void read_one_message(TimePoint deadline);
   void deliver(UnixMessage message);
   void stop_reading(Status connection_status);
-  Status malformed_message() const;
-  Status explain(const Status& failure) const;
+  Status malformed_message_error() const;
+  Status explained_error(const Status& failure) const;
   WaitLimit answer_limit() const;
   Status send(const StoreRequest& request, const std::vector<Descriptor>& descriptors);
 

@@ -47,8 +47,9 @@ std::vector<std::string> StoreListener::serve_ready() {
     if (!*connection) break;
     const ConnectionPeer& peer = (*connection)->peer();
     const std::string name = format_text("{} ({})", name_of(peer.party), peer.addresses);
-    const Status adopted = server_.adopt_remote_client(name, *std::move(connection));
-    if (!adopted.ok()) lines.push_back(name + " could not be accepted: " + adopted.message());
+    const Status adopt_status = server_.adopt_remote_client(name, *std::move(connection));
+    if (!adopt_status.ok())
+      lines.push_back(name + " could not be accepted: " + adopt_status.message());
   }
   set_timer();
   return lines;
@@ -56,15 +57,15 @@ std::vector<std::string> StoreListener::serve_ready() {
 
 void StoreListener::set_timer() {
   const TimePoint deadline = listener_->next_deadline();
-  itimerspec when{};
+  itimerspec expiration{};
   if (deadline != TimePoint::max()) {
     const auto since_start = deadline.time_since_epoch();
     const auto seconds = std::chrono::floor<std::chrono::seconds>(since_start);
-    when.it_value.tv_sec = static_cast<time_t>(seconds.count());
-    when.it_value.tv_nsec =
+    expiration.it_value.tv_sec = static_cast<time_t>(seconds.count());
+    expiration.it_value.tv_nsec =
         static_cast<long>(std::chrono::nanoseconds(since_start - seconds).count());
   }
-  ::timerfd_settime(timer_.get(), TFD_TIMER_ABSTIME, &when, nullptr);
+  ::timerfd_settime(timer_.get(), TFD_TIMER_ABSTIME, &expiration, nullptr);
 }
 
 }  // namespace farandole

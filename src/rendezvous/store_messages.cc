@@ -58,8 +58,8 @@ std::optional<StoreRequest> StoreRequest::decode(std::span<const std::byte> byte
   request.end_key = reader.get_text();
   request.delta = reader.get<std::int64_t>();
   request.value = get_bytes(reader);
-  const bool complete = reader.ok() && reader.at_end() && !request.keys.empty();
-  if (!complete || kind >= kStoreRequestKinds) return std::nullopt;
+  const bool is_complete = reader.ok() && reader.at_end() && !request.keys.empty();
+  if (!is_complete || kind >= kStoreRequestKindCount) return std::nullopt;
   return request;
 }
 

@@ -15,7 +15,7 @@
 namespace farandole {
 
 enum class StoreRequestKind : std::uint8_t { kSet, kWait, kAdd, kRemove, kCancel, kClock };
-inline constexpr std::uint8_t kStoreRequestKinds = 6;
+inline constexpr std::uint8_t kStoreRequestKindCount = 6;
 
 struct StoreRequest {
   StoreRequestKind kind = StoreRequestKind::kWait;
@@ -32,7 +32,7 @@ struct StoreRequest {
 
 struct StoreReplyValue {
   Bytes bytes;
-  std::uint32_t descriptors = 0;  // how many of the message's descriptors it has
+  std::uint32_t descriptors = 0;  // how many of the message's descriptors belong to this value
 
   bool operator==(const StoreReplyValue&) const = default;
 };

@@ -29,12 +29,12 @@ TEST(StoreMessages, ARequestIsDecodedAsItWasEncoded) {
 }
 
 TEST(StoreMessages, AReplyIsDecodedAsItWasEncoded) {
-  const auto back = StoreReply::decode(reply().encode());
-  ASSERT_TRUE(back.has_value());
-  EXPECT_EQ(back->number, 9U);
-  EXPECT_EQ(back->status, Status::fix_call("no"));
-  EXPECT_EQ(back->sum, 5);
-  EXPECT_EQ(back->values, reply().values);
+  const auto decoded_reply = StoreReply::decode(reply().encode());
+  ASSERT_TRUE(decoded_reply.has_value());
+  EXPECT_EQ(decoded_reply->number, 9U);
+  EXPECT_EQ(decoded_reply->status, Status::fix_call("no"));
+  EXPECT_EQ(decoded_reply->sum, 5);
+  EXPECT_EQ(decoded_reply->values, reply().values);
 }
 
 TEST(StoreMessages, EveryTruncationIsRejected) {
@@ -47,31 +47,31 @@ TEST(StoreMessages, EveryTruncationIsRejected) {
 }
 
 TEST(StoreMessages, ForeignBytesAreRejected) {
-  Bytes longer = request().encode();
-  longer.push_back(std::byte{0});
-  EXPECT_FALSE(StoreRequest::decode(longer));
+  Bytes longer_request = request().encode();
+  longer_request.push_back(std::byte{0});
+  EXPECT_FALSE(StoreRequest::decode(longer_request));
   StoreRequest no_key = request();
   no_key.keys.clear();
   EXPECT_FALSE(StoreRequest::decode(no_key.encode()));
   Bytes unknown_kind = request().encode();
-  unknown_kind[0] = std::byte{kStoreRequestKinds};
+  unknown_kind[0] = std::byte{kStoreRequestKindCount};
   EXPECT_FALSE(StoreRequest::decode(unknown_kind));
   Bytes unknown_code = reply().encode();
   unknown_code[sizeof(std::uint64_t)] = std::byte{200};
   EXPECT_FALSE(StoreReply::decode(unknown_code));
-  // `at` is first the offset of the number of keys, and then the offset of the length of the first
-  // key.
-  for (const std::size_t at : {1 + sizeof(std::uint64_t), 5 + sizeof(std::uint64_t)}) {
-    Bytes absurd = request().encode();
-    for (std::size_t i = 0; i < 4; ++i) absurd[at + i] = std::byte{255};
-    EXPECT_FALSE(StoreRequest::decode(absurd));
+  // `offset` is first the offset of the number of keys, and then the offset of the length of the
+  // first key.
+  for (const std::size_t offset : {1 + sizeof(std::uint64_t), 5 + sizeof(std::uint64_t)}) {
+    Bytes changed_request = request().encode();
+    for (std::size_t i = 0; i < 4; ++i) changed_request[offset + i] = std::byte{255};
+    EXPECT_FALSE(StoreRequest::decode(changed_request));
   }
 }
 
 // If changed bytes are accepted as a message, encoding this message must give the same bytes again.
 TEST(StoreMessages, ChangedBytesAreRejectedOrDecodedExactly) {
   std::mt19937 random(7);
-  std::size_t rejected = 0;
+  std::size_t rejected_messages = 0;
   for (int round = 0; round < 20000; ++round) {
     Bytes bytes = round % 2 == 0 ? request().encode() : reply().encode();
     for (int i = 0; i < 3; ++i) bytes[random() % bytes.size()] = static_cast<std::byte>(random());
@@ -80,9 +80,9 @@ TEST(StoreMessages, ChangedBytesAreRejectedOrDecodedExactly) {
     if (as_request) {
       EXPECT_EQ(as_request->encode(), bytes);
     }
-    if (!as_request && !as_reply) ++rejected;
+    if (!as_request && !as_reply) ++rejected_messages;
   }
-  EXPECT_GT(rejected, 1000U);
+  EXPECT_GT(rejected_messages, 1000U);
 }
 
 }  // namespace

@@ -94,8 +94,8 @@ StoreOwner::~StoreOwner() {
     return;
   }
   if (!thread_) return;
-  const std::uint64_t one = 1;
-  while (::write(stop_event_.get(), &one, sizeof(one)) != sizeof(one))
+  const std::uint64_t increment = 1;
+  while (::write(stop_event_.get(), &increment, sizeof(increment)) != sizeof(increment))
     CHECK(errno == EINTR, "an eventfd takes one more");
   thread_->join();
 }
@@ -115,16 +115,16 @@ void StoreOwner::serve() {
 
 void StoreOwner::serve_once() {
   // poll() ignores a descriptor of −1. If the kernel takes no more descriptors, the thread tries to
-  // send them again after a pause. It cannot poll the server meanwhile: the sockets have room, so
-  // poll() would return at once.
-  const bool retries = server_->has_unsent_descriptors();
+  // send them again after a pause. It cannot poll the server meanwhile, because the sockets have
+  // room, and poll() would return at once.
+  const bool retries_descriptors = server_->has_unsent_descriptors();
   std::array<pollfd, 4> entries{
-      pollfd{retries ? -1 : server_->ready_descriptor(), POLLIN, 0},
+      pollfd{retries_descriptors ? -1 : server_->ready_descriptor(), POLLIN, 0},
       pollfd{listener_ ? listener_->descriptor().get() : -1, POLLIN, 0},
       pollfd{stop_requested_ ? -1 : stop_event_.get(), POLLIN, 0},
       pollfd{host_listener_ ? host_listener_->ready_descriptor() : -1, POLLIN, 0}};
   int limit_ms = stop_requested_ ? ms_until(leave_deadline_) : -1;
-  if (retries) limit_ms = 1;
+  if (retries_descriptors) limit_ms = 1;
   ::poll(entries.data(), entries.size(), limit_ms);
   if (entries[1].revents != 0) accept_all();
   // The lines about rejected clients are ignored here, because these clients get errors.
@@ -143,14 +143,14 @@ void StoreOwner::serve_once() {
 // listening socket, which releases the name.
 void StoreOwner::accept_all() {
   while (missing_ranks_ > 0) {
-    const Status accepted = accept_one();
-    if (accepted.code() == StatusCode::kRetry) return;
-    if (!accepted.ok()) {
+    const Status accept_status = accept_one();
+    if (accept_status.code() == StatusCode::kRetry) return;
+    if (!accept_status.ok()) {
       // After a failure, the code below closes the listening socket, because accept() would fail
       // again at once for the same connection.
       if (failure_.empty())
-        failure_ =
-            "the rank that keeps the rendezvous cannot take in another rank: " + accepted.message();
+        failure_ = "the rank that keeps the rendezvous cannot take in another rank: " +
+                   accept_status.message();
       break;
     }
     --missing_ranks_;
@@ -168,7 +168,7 @@ Status StoreOwner::accept_one() {
 // not wait for the time-out.
 void StoreOwner::report_failure() {
   has_result_ = has_result_ || server_->has_key_with_prefix(keys::complete(keys::kFirstEpoch));
-  if (failure_.empty() || has_result_ || !in_formation()) return;
+  if (failure_.empty() || has_result_ || !is_in_formation()) return;
   (void)server_->set(keys::complete(keys::kFirstEpoch), keys::text_value(failure_));
 }
 
@@ -193,12 +193,12 @@ void StoreOwner::fail_formations_of(const std::string& client,
                          failure);  // this does not replace an earlier result
 }
 
-bool StoreOwner::in_formation() const {
-  return server_->has_key_with_prefix(listener_ ? keys::in_epoch(keys::kFirstEpoch, "")
+bool StoreOwner::is_in_formation() const {
+  return server_->has_key_with_prefix(listener_ ? keys::epoch_key(keys::kFirstEpoch, "")
                                                 : keys::kEnginePrefix);
 }
 
-bool StoreOwner::may_leave() const { return server_->clients() == 0 || !in_formation(); }
+bool StoreOwner::may_leave() const { return server_->clients() == 0 || !is_in_formation(); }
 
 Result<std::shared_ptr<LocalStore>> start_and_connect(std::unique_ptr<StoreOwner> owner) {
   // C++ destroys members in reverse order. So the client is destroyed before the owner, and the
@@ -210,7 +210,7 @@ Result<std::shared_ptr<LocalStore>> start_and_connect(std::unique_ptr<StoreOwner
   FARANDOLE_TRY_ASSIGN(Descriptor own_client, owner->own_client());
   FARANDOLE_TRY_ASSIGN(UnixSocket socket, UnixSocket::adopt(std::move(own_client)));
   FARANDOLE_TRY(owner->start());
-  // It is a shared_ptr so that the returned Store keeps both objects alive. It has no other owner.
+  // A shared_ptr owns both objects, so that the returned Store keeps both alive.
   auto owner_and_client = std::make_shared<OwnerAndClient>(
       std::move(owner), StoreClient::from_socket(std::move(socket)));
   return std::shared_ptr<LocalStore>(owner_and_client, owner_and_client->client.get());

@@ -1,6 +1,6 @@
-// StoreOwner: serves a Store of a job in one of its members, for jobs that another launcher has
-// started. It is a StoreServer with its own thread and a listening socket to which the other ranks
-// of this host or of all hosts connect.
+// StoreOwner: serves a Store of a job in one of the job's ranks, if a launcher other than
+// `farandole run` has started the ranks. It is a StoreServer with its own thread and a listening
+// socket, to which the other ranks of this host or of all hosts connect.
 #pragma once
 
 #include <sys/types.h>
@@ -24,9 +24,10 @@ namespace farandole {
 
 class StoreOwner {
  public:
-  // For one formation of `members` processes of this host, including this one. Errors: kStop.
+  // Serves one formation of `members` processes of this host, including this process. Errors:
+  // kStop.
   static Result<std::unique_ptr<StoreOwner>> open(UnixListener listener, int members);
-  // For all formations of a job over several hosts. Each of them has its own prefix (see
+  // Serves all formations of a job over several hosts. Each formation has its own prefix (see
   // PrefixedStore). `options` have the addresses and the port. Errors: as TcpListener::open().
   static Result<std::unique_ptr<StoreOwner>> open(std::shared_ptr<const TlsContext> context,
                                                   const ListenOptions& options);
@@ -54,7 +55,7 @@ class StoreOwner {
   void report_failure();
   void publish_whether_alone();
   void fail_formations_of(const std::string& client, const std::vector<std::string>& keys);
-  bool in_formation() const;
+  bool is_in_formation() const;
   bool may_leave() const;
 
   std::optional<UnixListener> listener_;  // for the ranks of this host

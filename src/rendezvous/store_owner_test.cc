@@ -67,34 +67,35 @@ void expect_closed(const Status& status) {
 
 TEST(StoreOwner, ClosesTheConnectionsBetweenHostsWhenMemoryRunsOut) {
   const std::shared_ptr<const TlsContext> context = context_of('o');
-  ListenOptions listening;
-  listening.addresses = {address_of("127.0.0.1:0")};
-  const SocketAddress place = (*TcpListener::open(*context, listening))->addresses().front();
+  ListenOptions listen_options;
+  listen_options.addresses = {address_of("127.0.0.1:0")};
+  const SocketAddress place = (*TcpListener::open(*context, listen_options))->addresses().front();
   const RemoteStore::Options options{
       .places = place.text(), .context = context, .self = {Role::kWorker, 1}};
-  const auto own = *open_hosted_store(options, {}, long_limit());
-  const auto other = *RemoteStore::connect(options, long_limit());
-  ASSERT_EQ(other->set("key", {}), Status());
+  const auto own_store = *open_hosted_store(options, {}, long_limit());
+  const auto other_store = *RemoteStore::connect(options, long_limit());
+  ASSERT_EQ(other_store->set("key", {}), Status());
   const TimePoint deadline = test_deadline();
   const std::function<bool()> deadline_passed = [deadline] {
     return std::chrono::steady_clock::now() > deadline;
   };
-  std::jthread waiting([&] { expect_closed(wait_for_other_ranks(*own, deadline_passed)); });
+  std::jthread waiting_thread(
+      [&] { expect_closed(wait_for_other_ranks(*own_store, deadline_passed)); });
   const OwnerWithoutMemory without_memory;
-  expect_closed(other->set("other key", {}));
-  waiting.join();
-  listening.port_first = listening.port_last = place.port;
-  EXPECT_TRUE(TcpListener::open(*context, listening).ok()) << "the port is free";
+  expect_closed(other_store->set("other key", {}));
+  waiting_thread.join();
+  listen_options.port_first = listen_options.port_last = place.port;
+  EXPECT_TRUE(TcpListener::open(*context, listen_options).ok()) << "the port is free";
 }
 
 TEST(StoreOwner, ClosesTheConnectionsOfItsHostWhenMemoryRunsOut) {
   const std::string name = "farandole.owner." + std::to_string(::getpid());
-  const auto own = *open_named_store(name, 3, long_limit());
-  const auto other = *open_named_store(name, 3, long_limit());
-  ASSERT_EQ(other->set("key", {}), Status());
+  const auto own_store = *open_named_store(name, 3, long_limit());
+  const auto other_store = *open_named_store(name, 3, long_limit());
+  ASSERT_EQ(other_store->set("key", {}), Status());
   const OwnerWithoutMemory without_memory;
-  expect_closed(other->set("other key", {}));
-  expect_closed(own->set("other key", {}));
+  expect_closed(other_store->set("other key", {}));
+  expect_closed(own_store->set("other key", {}));
   EXPECT_TRUE(UnixListener::open(name).ok()) << "the name is free";
 }
 

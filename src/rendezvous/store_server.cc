@@ -29,7 +29,7 @@ constexpr std::size_t kOutboxBytesMax = std::size_t{4} << 20;
 
 // Returns the events for which epoll watches a client. While answers are unsent, the server reads
 // no requests. If the channel already holds the client's next request, epoll must report the client
-// although its socket has no bytes to read. So it then also watches for room to send, which a
+// although its socket has no bytes to read. So epoll then also watches for room to send, which a
 // socket nearly always has.
 std::uint32_t epoll_events_for(bool all_sent, bool has_received) {
   if (!all_sent) return EPOLLOUT;
@@ -48,12 +48,12 @@ Result<std::unique_ptr<StoreServer>> StoreServer::create(std::string name) {
 }
 
 Result<Descriptor> StoreServer::add_client(std::string name) {
-  FARANDOLE_TRY_ASSIGN(auto ends, UnixSocket::make_pair());
+  FARANDOLE_TRY_ASSIGN(auto sockets, UnixSocket::make_pair());
   FARANDOLE_TRY(add_connection({.name = std::move(name),
-                                .channel = std::make_unique<UnixChannel>(std::move(ends.first)),
+                                .channel = std::make_unique<UnixChannel>(std::move(sockets.first)),
                                 .outbox = {},
                                 .complaint = {}}));
-  return ends.second.take_descriptor();
+  return sockets.second.take_descriptor();
 }
 
 Status StoreServer::adopt_client(std::string name, UnixSocket socket) {
@@ -98,9 +98,9 @@ Result<std::int64_t> StoreServer::add(const std::string& key, std::int64_t delta
 // `read` gets a ByteReader of the value.
 template <class Value, class Read>
 std::optional<Value> StoreServer::value_at(const std::string& key, const Read& read) const {
-  const auto found = table_.find(key);
-  if (!found.ok() || *found == nullptr) return {};
-  ByteReader reader((*found)->bytes);
+  const auto stored_value = table_.find(key);
+  if (!stored_value.ok() || *stored_value == nullptr) return {};
+  ByteReader reader((*stored_value)->bytes);
   Value value = read(reader);
   return reader.ok() ? std::optional(std::move(value)) : std::nullopt;
 }
@@ -110,9 +110,9 @@ std::optional<std::int64_t> StoreServer::number_at(const std::string& key) const
 }
 
 std::optional<Bytes> StoreServer::bytes_at(const std::string& key) const {
-  const auto found = table_.find(key);
-  if (!found.ok() || *found == nullptr) return std::nullopt;
-  return (*found)->bytes;
+  const auto stored_value = table_.find(key);
+  if (!stored_value.ok() || *stored_value == nullptr) return std::nullopt;
+  return (*stored_value)->bytes;
 }
 
 std::optional<std::string> StoreServer::text_at(const std::string& key) const {
@@ -124,13 +124,13 @@ std::vector<std::string> StoreServer::serve_ready() {
   const int count = ::epoll_wait(epoll_.get(), events.data(), kEventsPerCall, 0);
   for (int i = 0; i < count; ++i) {
     const std::uint64_t id = events[static_cast<std::size_t>(i)].data.u64;
-    const auto found = clients_.find(id);
-    if (found == clients_.end()) continue;
-    flush(found->second);
+    const auto client = clients_.find(id);
+    if (client == clients_.end()) continue;
+    flush(client->second);
     read_requests(id);
-    update_watched_events(id, found->second);
+    update_watched_events(id, client->second);
   }
-  return drop_closed();
+  return drop_disconnected_clients();
 }
 
 void StoreServer::read_requests(std::uint64_t id) {
@@ -194,33 +194,33 @@ void StoreServer::begin_wait(std::uint64_t id, StoreRequest request) {
   Waiter waiter{id, request.number, {std::move(request.keys), std::move(request.end_key)}};
   if (table_.is_over(waiter.wait)) return answer_with_values(waiter);
   Client& client = clients_.at(id);
-  if (client.waits >= kWaitsPerClientMax)
+  if (client.wait_count >= kWaitsPerClientMax)
     return reject(id, request.number,
                   Status::fix_call("more than " + std::to_string(kWaitsPerClientMax) +
                                    " waits at the same time in one worker"));
-  ++client.waits;
+  ++client.wait_count;
   waiters_.push_back(std::move(waiter));
 }
 
 void StoreServer::cancel_wait(std::uint64_t id, std::uint64_t number) {
-  const auto found = std::ranges::find_if(waiters_, [&](const Waiter& waiter) {
+  const auto cancelled = std::ranges::find_if(waiters_, [&](const Waiter& waiter) {
     return waiter.client == id && waiter.number == number;
   });
-  if (found == waiters_.end()) return;
-  waiters_.erase(found);
-  --clients_.at(id).waits;
+  if (cancelled == waiters_.end()) return;
+  waiters_.erase(cancelled);
+  --clients_.at(id).wait_count;
   reject(id, number, Status::retry("cancelled"));
 }
 
 void StoreServer::answer_waiters(const std::string& key) {
   for (auto waiter = waiters_.begin(); waiter != waiters_.end();) {
-    const auto next = std::next(waiter);
+    const auto next_waiter = std::next(waiter);
     if (waiter->wait.awaits(key) && table_.is_over(waiter->wait)) {
-      --clients_.at(waiter->client).waits;
+      --clients_.at(waiter->client).wait_count;
       answer_with_values(*waiter);
       waiters_.erase(waiter);
     }
-    waiter = next;
+    waiter = next_waiter;
   }
 }
 
@@ -235,8 +235,8 @@ void StoreServer::answer_with_values(const Waiter& waiter) {
   for (const auto& key : waiter.wait.keys) {
     const auto found = table_.find(key);
     if (!found.ok()) return reject(waiter.client, waiter.number, found.status());
-    static const LocalValue missing;
-    const LocalValue& value = *found != nullptr ? **found : missing;
+    static const LocalValue missing_value;
+    const LocalValue& value = *found != nullptr ? **found : missing_value;
     const auto count = static_cast<std::uint32_t>(value.descriptors.size());
     bytes += kValueHeadBytesMax + value.bytes.size();
     descriptors += count;
@@ -263,7 +263,7 @@ void StoreServer::reply(std::uint64_t id, const StoreReply& reply,
   update_watched_events(id, client);
 }
 
-void StoreServer::send_answer(Client& client, Outgoing answer) {
+void StoreServer::send_answer(Client& client, Answer answer) {
   client.outbox_bytes += answer.bytes.size();
   client.outbox.push_back(std::move(answer));
   flush(client);
@@ -275,18 +275,19 @@ void StoreServer::send_answer(Client& client, Outgoing answer) {
 
 void StoreServer::flush(Client& client) {
   while (!client.outbox.empty() && !client.disconnected) {
-    const Outgoing& next = client.outbox.front();
-    std::vector<int> numbers;
-    for (const auto& value : next.values)
-      for (const auto& descriptor : value->descriptors) numbers.push_back(descriptor.get());
-    const Status sent = client.channel->try_send(next.bytes, numbers);
-    if (sent.code() == StatusCode::kRetry) return;
-    if (!sent.ok()) {
+    const Answer& answer = client.outbox.front();
+    std::vector<int> descriptor_numbers;
+    for (const auto& value : answer.values)
+      for (const auto& descriptor : value->descriptors)
+        descriptor_numbers.push_back(descriptor.get());
+    const Status send_status = client.channel->try_send(answer.bytes, descriptor_numbers);
+    if (send_status.code() == StatusCode::kRetry) return;
+    if (!send_status.ok()) {
       client.disconnected = true;
-      if (sent.code() != StatusCode::kRebuildGroup) client.complaint = sent.message();
+      if (send_status.code() != StatusCode::kRebuildGroup) client.complaint = send_status.message();
       return;
     }
-    client.outbox_bytes -= next.bytes.size();
+    client.outbox_bytes -= answer.bytes.size();
     client.outbox.pop_front();
   }
 }
@@ -311,10 +312,11 @@ void StoreServer::update_watched_events(std::uint64_t id, Client& client) {
   client.complaint = std::string("epoll_ctl failed: ") + std::strerror(errno);
 }
 
-// Forgets removed keys, so that the list stays short even after many formations.
+// Remembers a key that the client has set. If there are many, first forgets the removed keys, so
+// that the list stays short even after many formations.
 void StoreServer::remember_key(Client& client, const std::string& key) const {
-  constexpr std::size_t kKeptKeys = 64;
-  if (client.keys.size() >= kKeptKeys) erase_missing_keys(client.keys);
+  constexpr std::size_t kKeysUntilCleanup = 64;
+  if (client.keys.size() >= kKeysUntilCleanup) erase_missing_keys(client.keys);
   client.keys.push_back(key);
 }
 
@@ -325,9 +327,9 @@ void StoreServer::erase_missing_keys(std::vector<std::string>& keys) const {
   });
 }
 
-std::vector<std::string> StoreServer::drop_closed() {
+std::vector<std::string> StoreServer::drop_disconnected_clients() {
   std::vector<std::string> complaints;
-  std::vector<std::pair<std::string, std::vector<std::string>>> ended;
+  std::vector<std::pair<std::string, std::vector<std::string>>> ended_clients;
   for (auto entry = clients_.begin(); entry != clients_.end();) {
     if (!entry->second.disconnected) {
       ++entry;
@@ -339,13 +341,13 @@ std::vector<std::string> StoreServer::drop_closed() {
     else if (entry->second.connected_by_itself)
       complaints.push_back(entry->second.name + " has ended");
     std::erase_if(waiters_, [&](const Waiter& waiter) { return waiter.client == entry->first; });
-    // Remove the socket from epoll explicitly. Closing the socket does not remove it if a child
-    // process that is just being started has a copy.
+    // Remove the socket from the epoll instance explicitly. Closing the socket does not remove it
+    // if a child process that is just being started has a copy.
     ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, entry->second.channel->descriptor(), nullptr);
-    if (end_watcher_) ended.emplace_back(entry->second.name, std::move(entry->second.keys));
+    if (end_watcher_) ended_clients.emplace_back(entry->second.name, std::move(entry->second.keys));
     entry = clients_.erase(entry);
   }
-  for (auto& [name, keys] : ended) {
+  for (auto& [name, keys] : ended_clients) {
     erase_missing_keys(keys);
     end_watcher_(name, keys);
   }

@@ -65,7 +65,8 @@ class StoreServer {
   // connected by itself.
   std::vector<std::string> serve_ready();
   // Whether an answer with descriptors is unsent. The kernel may refuse further descriptors of this
-  // user until a worker has read some. ready_descriptor() does not show when this has happened.
+  // user until a worker has read some. ready_descriptor() does not show when a worker has done
+  // this.
   bool has_unsent_descriptors() const;
   std::size_t clients() const { return clients_.size(); }
   bool has_key_with_prefix(const std::string& prefix) const {
@@ -73,16 +74,16 @@ class StoreServer {
   }
 
  private:
-  struct Outgoing {
+  struct Answer {
     Bytes bytes;
     std::vector<SharedStoreValue> values;  // with the descriptors of the message
   };
   struct Client {
     std::string name;
     std::unique_ptr<StoreChannel> channel;
-    std::deque<Outgoing> outbox;  // while it is not empty, no requests of this client are read
+    std::deque<Answer> outbox;  // while it is not empty, no requests of this client are read
     std::size_t outbox_bytes = 0;
-    std::size_t waits = 0;
+    std::size_t wait_count = 0;
     bool connected_by_itself = false;
     std::vector<std::string> keys{};   // the keys that the client has set; only for end_watcher_
     std::uint32_t watched_events = 0;  // the events that epoll watches
@@ -108,10 +109,10 @@ class StoreServer {
   void answer_with_values(const Waiter& waiter);
   void reject(std::uint64_t id, std::uint64_t number, Status status);
   void reply(std::uint64_t id, const StoreReply& reply, std::vector<SharedStoreValue> values);
-  static void send_answer(Client& client, Outgoing answer);
+  static void send_answer(Client& client, Answer answer);
   static void flush(Client& client);
   void update_watched_events(std::uint64_t id, Client& client);
-  std::vector<std::string> drop_closed();
+  std::vector<std::string> drop_disconnected_clients();
   void remember_key(Client& client, const std::string& key) const;
   void erase_missing_keys(std::vector<std::string>& keys) const;
 

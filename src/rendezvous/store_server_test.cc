@@ -35,20 +35,21 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 std::unique_ptr<StoreClient> client_of(ServingThread& serving, int rank) {
-  auto client = StoreClient::connect(serving.end(rank).get());
+  auto client = StoreClient::connect(serving.client_end(rank).get());
   EXPECT_TRUE(client.ok()) << client.status().message();
   return std::move(client).value();
 }
 
-void send_request(const Descriptor& end, StoreRequestKind kind, std::uint64_t number,
+void send_request(const Descriptor& client_end, StoreRequestKind kind, std::uint64_t number,
                   const std::string& key) {
   const Bytes bytes = StoreRequest{kind, number, {key}, {}, 0, {}}.encode();
-  ASSERT_EQ(::send(end.get(), bytes.data(), bytes.size(), 0), static_cast<ssize_t>(bytes.size()));
+  ASSERT_EQ(::send(client_end.get(), bytes.data(), bytes.size(), 0),
+            static_cast<ssize_t>(bytes.size()));
 }
 
-StoreReply receive_reply(const Descriptor& end) {
+StoreReply receive_reply(const Descriptor& client_end) {
   Bytes answer(kUnixMessageBytesMax);
-  const ssize_t size = ::recv(end.get(), answer.data(), answer.size(), MSG_DONTWAIT);
+  const ssize_t size = ::recv(client_end.get(), answer.data(), answer.size(), MSG_DONTWAIT);
   EXPECT_GT(size, 0);
   const auto bytes = static_cast<std::size_t>(std::max<ssize_t>(size, 0));
   return StoreReply::decode({answer.data(), bytes}).value_or(StoreReply{});
@@ -57,21 +58,21 @@ StoreReply receive_reply(const Descriptor& end) {
 TEST(StoreServer, AWaitingWorkerLearnsThatTheLauncherEnds) {
   ServingThread serving(1);
   auto client = client_of(serving, 0);
-  std::jthread waiting([&client] {
+  std::jthread waiting_thread([&client] {
     const auto value = client->wait("never", long_limit());
     EXPECT_EQ(value.status().code(), StatusCode::kStop);
     EXPECT_THAT(value.status().message(), HasSubstr("launcher"));
   });
   ASSERT_TRUE(client->set("alive", {}).ok());
   serving.stop();
-  waiting.join();
+  waiting_thread.join();
   EXPECT_EQ(client->set("key", {}).code(), StatusCode::kStop);
 }
 
 TEST(StoreServer, AMisbehavingWorkerIsCutOffAlone) {
   ServingThread serving(2);
   auto healthy_client = client_of(serving, 0);
-  ASSERT_EQ(::send(serving.end(1).get(), "nonsense", 8, 0), 8);
+  ASSERT_EQ(::send(serving.client_end(1).get(), "nonsense", 8, 0), 8);
   auto misbehaving_client = client_of(serving, 1);
   EXPECT_EQ(misbehaving_client->set("key", {}).code(), StatusCode::kStop);
   EXPECT_TRUE(healthy_client->set("key", {}).ok());
@@ -85,17 +86,17 @@ TEST(StoreServer, AMessageWithAWrongLengthGetsNoAnswer) {
       StoreRequest{StoreRequestKind::kSet, 1, {"key"}, "unless", 0, {}}.encode();
   const std::size_t count = 1 + sizeof(std::uint64_t);  // the offset of the number of keys
   const std::size_t key = count + 4, end_key = key + 4 + 3;
-  for (const std::size_t at : {count, key, end_key}) {
+  for (const std::size_t offset : {count, key, end_key}) {
     for (const std::uint32_t length : {200U, 1U << 16U, 1U << 31U, 0xffff'fff0U, 0xffff'ffffU}) {
       ServingThread serving(2);
-      auto other = client_of(serving, 0);
+      auto healthy_client = client_of(serving, 0);
       Bytes wrong_length = valid_request;
-      std::memcpy(wrong_length.data() + at, &length, sizeof(length));
-      ASSERT_EQ(::send(serving.end(1).get(), wrong_length.data(), wrong_length.size(), 0),
+      std::memcpy(wrong_length.data() + offset, &length, sizeof(length));
+      ASSERT_EQ(::send(serving.client_end(1).get(), wrong_length.data(), wrong_length.size(), 0),
                 static_cast<ssize_t>(wrong_length.size()));
       std::byte answer{};
-      EXPECT_EQ(::recv(serving.end(1).get(), &answer, 1, 0), 0) << at << " " << length;
-      EXPECT_TRUE(other->set("key", {}).ok());
+      EXPECT_EQ(::recv(serving.client_end(1).get(), &answer, 1, 0), 0) << offset << " " << length;
+      EXPECT_TRUE(healthy_client->set("key", {}).ok());
       EXPECT_THAT(serving.complaints(), ElementsAre(HasSubstr("rank 1")));
     }
   }
@@ -106,8 +107,8 @@ TEST(StoreServer, AWorkerThatLeavesDisturbsNoOther) {
   auto healthy_client = client_of(serving, 0);
   {
     // This worker disconnects while its wait is unanswered.
-    send_request(serving.end(1), StoreRequestKind::kWait, 1, "key");
-    serving.end(1).reset();
+    send_request(serving.client_end(1), StoreRequestKind::kWait, 1, "key");
+    serving.client_end(1).reset();
   }
   EXPECT_TRUE(healthy_client->set("key", {}).ok());
   EXPECT_TRUE(healthy_client->wait("key", long_limit()).ok());
@@ -180,10 +181,10 @@ TEST(StoreServer, ADroppedWorkerIsIgnoredEvenIfItsSocketHasACopy) {
   ASSERT_TRUE(server.ok());
   auto end = (*server)->add_client("rank 0");
   ASSERT_TRUE(end.ok());
-  std::array<int, 2> pipe{};
-  ASSERT_EQ(::pipe(pipe.data()), 0);
-  const Descriptor read_end(pipe[0]);
-  Descriptor write_end(pipe[1]);
+  std::array<int, 2> pipe_ends{};
+  ASSERT_EQ(::pipe(pipe_ends.data()), 0);
+  const Descriptor read_end(pipe_ends[0]);
+  Descriptor write_end(pipe_ends[1]);
   const pid_t child = ::fork();
   if (child == 0) {
     write_end.reset();
@@ -202,21 +203,21 @@ TEST(StoreServer, AWorkerThatReadsNothingBlocksNoOther) {
   ServingThread serving(2);
   auto healthy_client = client_of(serving, 0);
   ASSERT_TRUE(healthy_client->set("big", Bytes(kStoreValueBytesMax)).ok());
-  const Bytes ask = StoreRequest{StoreRequestKind::kWait, 1, {"big"}, {}, 0, {}}.encode();
+  const Bytes request_bytes = StoreRequest{StoreRequestKind::kWait, 1, {"big"}, {}, 0, {}}.encode();
   // Sends requests of the silent client until all buffers are full of requests and replies.
-  const int silent = serving.end(1).get();
-  int sent = 0;
-  for (int rejected = 0; rejected < 100;) {
-    if (::send(silent, ask.data(), ask.size(), MSG_DONTWAIT) < 0)
-      ++rejected;
+  const int silent_descriptor = serving.client_end(1).get();
+  int sent_requests = 0;
+  for (int rejected_requests = 0; rejected_requests < 100;) {
+    if (::send(silent_descriptor, request_bytes.data(), request_bytes.size(), MSG_DONTWAIT) < 0)
+      ++rejected_requests;
     else
-      ++sent;
+      ++sent_requests;
     EXPECT_TRUE(healthy_client->add("count", 1).ok());
   }
   // When the silent client reads at last, it must get every answer.
   Bytes answer(kUnixMessageBytesMax);
-  for (int i = 0; i < sent; ++i)
-    ASSERT_GT(::recv(silent, answer.data(), answer.size(), 0),
+  for (int i = 0; i < sent_requests; ++i)
+    ASSERT_GT(::recv(silent_descriptor, answer.data(), answer.size(), 0),
               static_cast<ssize_t>(kStoreValueBytesMax));
 }
 
@@ -224,16 +225,16 @@ TEST(StoreServer, SaysWhetherDescriptorsAreStillToBeSent) {
   auto server = StoreServer::create("the test").value();
   const auto writer = UnixSocket::adopt(server->add_client("writer").value()).value();
   const auto reader = UnixSocket::adopt(server->add_client("reader").value()).value();
-  const Bytes set =
+  const Bytes set_request =
       StoreRequest{StoreRequestKind::kSet, 1, {"key"}, {}, 0, Bytes(kStoreValueBytesMax)}.encode();
-  ASSERT_EQ(writer.try_send(set, std::array{STDIN_FILENO}), Status());
+  ASSERT_EQ(writer.try_send(set_request, std::array{STDIN_FILENO}), Status());
   EXPECT_THAT(server->serve_ready(), IsEmpty());
   EXPECT_FALSE(server->has_unsent_descriptors());
 
-  const Bytes ask = StoreRequest{StoreRequestKind::kWait, 1, {"key"}, {}, 0, {}}.encode();
+  const Bytes request_bytes = StoreRequest{StoreRequestKind::kWait, 1, {"key"}, {}, 0, {}}.encode();
   int requests = 0;
   for (; requests < 1000 && !server->has_unsent_descriptors(); ++requests) {
-    ASSERT_EQ(reader.try_send(ask, {}), Status());
+    ASSERT_EQ(reader.try_send(request_bytes, {}), Status());
     EXPECT_THAT(server->serve_ready(), IsEmpty());
   }
   EXPECT_TRUE(server->has_unsent_descriptors()) << "the socket takes " << requests << " answers";
@@ -248,9 +249,10 @@ TEST(StoreServer, SaysWhetherDescriptorsAreStillToBeSent) {
 
 TEST(StoreServer, ASecondClientOfADescriptorIgnoresOldReplies) {
   ServingThread serving(1);
-  const Bytes ask = StoreRequest{StoreRequestKind::kAdd, 1, {"count"}, {}, 5, {}}.encode();
-  ASSERT_EQ(::send(serving.end(0).get(), ask.data(), ask.size(), 0),
-            static_cast<ssize_t>(ask.size()));
+  const Bytes request_bytes =
+      StoreRequest{StoreRequestKind::kAdd, 1, {"count"}, {}, 5, {}}.encode();
+  ASSERT_EQ(::send(serving.client_end(0).get(), request_bytes.data(), request_bytes.size(), 0),
+            static_cast<ssize_t>(request_bytes.size()));
   auto client = client_of(serving, 0);
   EXPECT_EQ(client->add("count", 1).value(), 6);
 }
@@ -268,31 +270,31 @@ void answer_with_descriptor(const UnixSocket& server) {
 }
 
 TEST(StoreClient, GoesOnAfterAnAnswerWhoseDescriptorsDoNotFit) {
-  auto ends = UnixSocket::make_pair();
-  ASSERT_TRUE(ends.ok());
-  auto client = StoreClient::connect(ends->second.descriptor().get());
+  auto sockets = UnixSocket::make_pair();
+  ASSERT_TRUE(sockets.ok());
+  auto client = StoreClient::connect(sockets->second.descriptor().get());
   ASSERT_TRUE(client.ok());
   std::jthread server([&] {
-    for (int i = 0; i < 3; ++i) answer_with_descriptor(ends->first);
+    for (int i = 0; i < 3; ++i) answer_with_descriptor(sockets->first);
   });
   const auto descriptors_of_answer = [&] {
     const auto value = (*client)->receive("key", long_limit());
     return value.ok() ? value->descriptors.size() : 0;
   };
   EXPECT_EQ(descriptors_of_answer(), 1U);
-  const auto lost = [&] {
+  const auto lost_result = [&] {
     const NoFreeDescriptors no_free_descriptors;
     return (*client)->receive("key", long_limit());
   }();
-  EXPECT_EQ(lost.status().code(), StatusCode::kStop);
-  EXPECT_THAT(lost.status().message(), HasSubstr("ulimit -n"));
+  EXPECT_EQ(lost_result.status().code(), StatusCode::kStop);
+  EXPECT_THAT(lost_result.status().message(), HasSubstr("ulimit -n"));
   EXPECT_EQ(descriptors_of_answer(), 1U);
 }
 
 TEST(StoreClient, ReplacesAValueOnlyAsLongAsTheLimitAllows) {
-  auto ends = UnixSocket::make_pair();
-  ASSERT_TRUE(ends.ok());
-  const auto client = StoreClient::from_socket(std::move(ends->second));
+  auto sockets = UnixSocket::make_pair();
+  ASSERT_TRUE(sockets.ok());
+  const auto client = StoreClient::from_socket(std::move(sockets->second));
   int interrupt_checks = 0;
   const std::function<bool()> interrupted = [&interrupt_checks] { return ++interrupt_checks == 2; };
   EXPECT_EQ(client->replace("key", {}, {TimePoint::max(), interrupted}),
@@ -300,11 +302,11 @@ TEST(StoreClient, ReplacesAValueOnlyAsLongAsTheLimitAllows) {
 }
 
 TEST(StoreClient, AMalformedAnswerEndsTheConnection) {
-  auto ends = UnixSocket::make_pair();
-  ASSERT_TRUE(ends.ok());
-  auto client = StoreClient::connect(ends->second.descriptor().get());
+  auto sockets = UnixSocket::make_pair();
+  ASSERT_TRUE(sockets.ok());
+  auto client = StoreClient::connect(sockets->second.descriptor().get());
   ASSERT_TRUE(client.ok());
-  ASSERT_TRUE(ends->first.send(Bytes(3), {}, long_limit().deadline).ok());
+  ASSERT_TRUE(sockets->first.send(Bytes(3), {}, long_limit().deadline).ok());
   for (int i = 0; i < 2; ++i) {
     const auto value = (*client)->wait("key", long_limit());
     EXPECT_EQ(value.status().code(), StatusCode::kStop);
@@ -313,20 +315,20 @@ TEST(StoreClient, AMalformedAnswerEndsTheConnection) {
 }
 
 TEST(StoreClient, AnAnswerThatDoesNotFitTheWaitIsRejected) {
-  auto ends = UnixSocket::make_pair();
-  ASSERT_TRUE(ends.ok());
-  auto client = StoreClient::connect(ends->second.descriptor().get());
+  auto sockets = UnixSocket::make_pair();
+  ASSERT_TRUE(sockets.ok());
+  auto client = StoreClient::connect(sockets->second.descriptor().get());
   ASSERT_TRUE(client.ok());
   const StoreReplyValue plain{Bytes(1), 0};
   const std::vector<std::vector<std::optional<StoreReplyValue>>> mismatched_values{
       {}, {plain, plain, plain}, {plain, std::nullopt}, {plain, StoreReplyValue{{}, 1}}};
   std::jthread server([&] {
     for (const auto& values : mismatched_values) {
-      const auto message = ends->first.receive(long_limit().deadline);
+      const auto message = sockets->first.receive(long_limit().deadline);
       const auto request = StoreRequest::decode(message.value().bytes);
       const StoreReply reply{
           .number = request.value().number, .status = {}, .sum = 0, .values = values};
-      ASSERT_TRUE(ends->first.send(reply.encode(), {}, long_limit().deadline).ok());
+      ASSERT_TRUE(sockets->first.send(reply.encode(), {}, long_limit().deadline).ok());
     }
   });
   for (std::size_t i = 0; i < mismatched_values.size(); ++i) {
@@ -354,7 +356,7 @@ TEST(StoreClient, ManyThreadsThatWaitReturnAtTheDeadline) {
 TEST(StoreClient, NeedsADescriptor) {
   ServingThread serving(1);
   const NoFreeDescriptors no_free_descriptors;
-  const auto client = StoreClient::connect(serving.end(0).get());
+  const auto client = StoreClient::connect(serving.client_end(0).get());
   EXPECT_EQ(client.status().code(), StatusCode::kStop);
   EXPECT_THAT(client.status().message(), HasSubstr("cannot duplicate the socket"));
 }
@@ -399,16 +401,16 @@ TEST(StoreServer, NamesTheSenderOfDescriptorsThatDoNotFit) {
   value.descriptors.emplace_back(::fcntl(0, F_DUPFD_CLOEXEC, 0));
   {
     const NoFreeDescriptors no_free_descriptors;
-    const Status rejected = client->share("key", std::move(value));
-    EXPECT_EQ(rejected.code(), StatusCode::kStop);
-    EXPECT_THAT(rejected.message(), HasSubstr("the launcher lost descriptors"));
+    const Status share_status = client->share("key", std::move(value));
+    EXPECT_EQ(share_status.code(), StatusCode::kStop);
+    EXPECT_THAT(share_status.message(), HasSubstr("the launcher lost descriptors"));
   }
   EXPECT_TRUE(client->set("key", {}).ok());
 }
 
 TEST(StoreServer, TooManyWaitsOfAWorkerAreAnError) {
   ServingThread serving(1);
-  auto socket = UnixSocket::adopt(std::move(serving.end(0)));
+  auto socket = UnixSocket::adopt(std::move(serving.client_end(0)));
   ASSERT_TRUE(socket.ok());
   StoreRequest request{
       .kind = StoreRequestKind::kWait, .number = 0, .keys = {"never"}, .end_key = {}, .value = {}};
@@ -424,19 +426,20 @@ TEST(StoreServer, TooManyWaitsOfAWorkerAreAnError) {
 
 TEST(StoreClient, DoesNotPassItsDescriptorToChildren) {
   ServingThread serving(1);
-  ASSERT_EQ(::fcntl(serving.end(0).get(), F_SETFD, 0), 0);
+  ASSERT_EQ(::fcntl(serving.client_end(0).get(), F_SETFD, 0), 0);
   auto client = client_of(serving, 0);
-  EXPECT_EQ(::fcntl(serving.end(0).get(), F_GETFD) & FD_CLOEXEC, FD_CLOEXEC);
+  EXPECT_EQ(::fcntl(serving.client_end(0).get(), F_GETFD) & FD_CLOEXEC, FD_CLOEXEC);
 }
 
 TEST(StoreClient, ExplainsAWrongDescriptor) {
-  const auto unset = StoreClient::connect(-1);
-  EXPECT_EQ(unset.status().code(), StatusCode::kFixCall);
-  EXPECT_THAT(unset.status().message(), HasSubstr("not set"));
-  const auto closed = StoreClient::connect(1 << 20);
-  EXPECT_EQ(closed.status().code(), StatusCode::kFixCall);
-  EXPECT_THAT(closed.status().message(), HasSubstr("FARANDOLE_RENDEZVOUS_DESCRIPTOR=1048576"));
-  EXPECT_THAT(closed.status().message(), HasSubstr("wrapper"));
+  const auto unset_result = StoreClient::connect(-1);
+  EXPECT_EQ(unset_result.status().code(), StatusCode::kFixCall);
+  EXPECT_THAT(unset_result.status().message(), HasSubstr("not set"));
+  const auto closed_result = StoreClient::connect(1 << 20);
+  EXPECT_EQ(closed_result.status().code(), StatusCode::kFixCall);
+  EXPECT_THAT(closed_result.status().message(),
+              HasSubstr("FARANDOLE_RENDEZVOUS_DESCRIPTOR=1048576"));
+  EXPECT_THAT(closed_result.status().message(), HasSubstr("wrapper"));
 }
 
 }  // namespace

@@ -60,21 +60,21 @@ Result<SharedStoreValue> StoreTable::find(const std::string& key) const {
 }
 
 // Continues at the key where the last call stopped, so that a wait checks few keys each time a key
-// is written. Keys may have been removed in the meantime. So it checks all keys again before it
-// returns true.
+// is written. Keys may have been removed in the meantime. So is_over() checks all keys again before
+// it returns true.
 bool StoreTable::is_over(StoreWait& wait) const {
   if (entries_.contains(wait.end_key)) return true;
-  const auto first_missing = [&](std::size_t from) {
-    const auto begin = wait.keys.begin() + static_cast<std::ptrdiff_t>(from);
+  const auto find_missing = [&](std::size_t start) {
+    const auto begin = wait.keys.begin() + static_cast<std::ptrdiff_t>(start);
     const auto missing = std::find_if(begin, wait.keys.end(), [this](const std::string& key) {
       const auto value = find(key);
       return value.ok() && *value == nullptr;
     });
     return static_cast<std::size_t>(missing - wait.keys.begin());
   };
-  wait.missing = first_missing(wait.missing);
-  if (wait.missing == wait.keys.size()) wait.missing = first_missing(0);
-  return wait.missing == wait.keys.size();
+  wait.first_missing = find_missing(wait.first_missing);
+  if (wait.first_missing == wait.keys.size()) wait.first_missing = find_missing(0);
+  return wait.first_missing == wait.keys.size();
 }
 
 Result<std::int64_t> StoreTable::add(const std::string& key, std::int64_t delta) {

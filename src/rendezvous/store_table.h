@@ -22,10 +22,10 @@ inline constexpr std::size_t kStoreKeysMax = 1 << 16;
 struct StoreWait {
   std::vector<std::string> keys;
   std::string end_key;
-  std::size_t missing = 0;  // index of the first key that did not exist at the last is_over()
+  std::size_t first_missing = 0;  // index of the first key that the last is_over() did not find
 
   // Whether the wait may be over after this key was written.
-  bool awaits(const std::string& key) const { return key == keys[missing] || key == end_key; }
+  bool awaits(const std::string& key) const { return key == keys[first_missing] || key == end_key; }
 };
 
 // Owned by the table and by unsent answers.
@@ -35,9 +35,10 @@ using SharedStoreValue = std::shared_ptr<const LocalValue>;
 class StoreTable {
  public:
   Status set(const std::string& key, LocalValue value);
-  // Null if the key does not exist.
+  // Returns null if the key does not exist.
   Result<SharedStoreValue> find(const std::string& key) const;
-  // Whether `unless` or all keys exist. A key for which find() returns an error counts as existing.
+  // Whether `end_key` or all keys exist. A key for which find() returns an error counts as
+  // existing.
   bool is_over(StoreWait& wait) const;
   Result<std::int64_t> add(const std::string& key, std::int64_t delta);
   Status remove_all(const std::vector<std::string>& keys);

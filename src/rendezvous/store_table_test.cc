@@ -25,7 +25,7 @@ TEST(StoreTable, AWaitIsOverWhenAllItsKeysExistAtTheSameTime) {
   EXPECT_FALSE(table.is_over(wait));
   EXPECT_TRUE(wait.awaits("a"));
   EXPECT_TRUE(wait.awaits("end"));
-  EXPECT_FALSE(wait.awaits("b")) << "without `a`, it is of no use";
+  EXPECT_FALSE(wait.awaits("b")) << "without `a`, `b` is of no use";
   ASSERT_TRUE(table.set("a", {}).ok());
   EXPECT_FALSE(table.is_over(wait));
   EXPECT_TRUE(wait.awaits("b"));
@@ -40,11 +40,11 @@ TEST(StoreTable, AWaitIsOverWhenAllItsKeysExistAtTheSameTime) {
 TEST(StoreTable, AWaitIsOverWithAnErrorOrTheKeyThatEndsIt) {
   StoreTable table;
   ASSERT_TRUE(table.add("count", 1).ok());
-  StoreWait counter{{"count"}, ""};
-  EXPECT_TRUE(table.is_over(counter));
+  StoreWait wait_for_counter{{"count"}, ""};
+  EXPECT_TRUE(table.is_over(wait_for_counter));
   EXPECT_EQ(table.find("count").status().code(), StatusCode::kFixCall);
-  StoreWait ended{{"a"}, "count"};
-  EXPECT_TRUE(table.is_over(ended));
+  StoreWait ended_wait{{"a"}, "count"};
+  EXPECT_TRUE(table.is_over(ended_wait));
 }
 
 TEST(StoreTable, CountersDoNotOverflow) {

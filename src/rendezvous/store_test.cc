@@ -58,7 +58,7 @@ class ServedJob final : public LocalJob {
  public:
   ServedJob() : serving_(kMembers) {
     for (int i = 0; i < kMembers; ++i) {
-      auto client = StoreClient::connect(serving_.end(i).get());
+      auto client = StoreClient::connect(serving_.client_end(i).get());
       CHECK(client.ok(), "the end that the server made");
       clients_.push_back(std::move(client).value());
     }
@@ -112,7 +112,7 @@ class LocalStoreSuite : public ::testing::TestWithParam<Implementation<LocalJob>
 
 WaitLimit no_wait() { return {TimePoint{}, kNotInterrupted}; }
 
-Bytes text(std::string_view words) {
+Bytes text_bytes(std::string_view words) {
   const auto* begin = reinterpret_cast<const std::byte*>(words.data());
   return {begin, begin + words.size()};
 }
@@ -129,7 +129,7 @@ std::vector<std::string> as_texts(const Result<StoreValues>& values) {
 }
 
 TEST_P(StoreSuite, EveryMemberReadsAWrittenValue) {
-  ASSERT_TRUE(store(0).set("color", text("blue")).ok());
+  ASSERT_TRUE(store(0).set("color", text_bytes("blue")).ok());
   for (int rank = 0; rank < kMembers; ++rank) {
     auto value = store(rank).wait("color", long_limit());
     ASSERT_TRUE(value.ok()) << value.status().message();
@@ -139,106 +139,107 @@ TEST_P(StoreSuite, EveryMemberReadsAWrittenValue) {
 
 TEST_P(StoreSuite, AValueCanBeReplaced) {
   for (const char* const color : {"blue", "red"}) {
-    ASSERT_TRUE(store(0).replace("color", text(color), long_limit()).ok());
+    ASSERT_TRUE(store(0).replace("color", text_bytes(color), long_limit()).ok());
     EXPECT_EQ(as_text(store(1).wait("color", long_limit()).value()), color);
   }
 }
 
 TEST_P(StoreSuite, AWaitEndsWhenTheKeyArrives) {
-  std::vector<std::jthread> waiting;
+  std::vector<std::jthread> waiting_threads;
   std::atomic<int> correct_values{0};
   for (int rank = 1; rank < kMembers; ++rank)
-    waiting.emplace_back([this, rank, &correct_values] {
+    waiting_threads.emplace_back([this, rank, &correct_values] {
       auto value = store(rank).wait("late", long_limit());
       if (value.ok() && as_text(*value) == "here") ++correct_values;
     });
-  ASSERT_TRUE(store(0).set("late", text("here")).ok());
-  waiting.clear();
+  ASSERT_TRUE(store(0).set("late", text_bytes("here")).ok());
+  waiting_threads.clear();
   EXPECT_EQ(correct_values, kMembers - 1);
 }
 
 TEST_P(StoreSuite, ThreadsOfOneMemberWaitIndependently) {
   std::atomic<int> correct_values{0};
-  std::vector<std::jthread> waiting;
+  std::vector<std::jthread> waiting_threads;
   for (const char* key : {"a", "b", "c"})
-    waiting.emplace_back([this, key, &correct_values] {
+    waiting_threads.emplace_back([this, key, &correct_values] {
       auto value = store(1).wait(key, long_limit());
       if (value.ok() && as_text(*value) == key) ++correct_values;
     });
   // Another thread of the same member sets the keys in the opposite order while these threads wait.
-  for (const char* key : {"c", "b", "a"}) ASSERT_TRUE(store(1).set(key, text(key)).ok());
-  waiting.clear();
+  for (const char* key : {"c", "b", "a"}) ASSERT_TRUE(store(1).set(key, text_bytes(key)).ok());
+  waiting_threads.clear();
   EXPECT_EQ(correct_values, 3);
 }
 
 TEST_P(StoreSuite, AWaitWithoutTimeFindsAnExistingKey) {
-  ASSERT_TRUE(store(0).set("here", text("yes")).ok());
+  ASSERT_TRUE(store(0).set("here", text_bytes("yes")).ok());
   EXPECT_TRUE(store(1).wait("here", no_wait()).ok());
-  const auto missing = store(1).wait("nowhere", no_wait());
-  EXPECT_EQ(missing.status().code(), StatusCode::kRetry);
-  EXPECT_THAT(missing.status().message(), HasSubstr("timed out"));
-  EXPECT_THAT(missing.status().message(), HasSubstr("nowhere"));
+  const auto missing_value = store(1).wait("nowhere", no_wait());
+  EXPECT_EQ(missing_value.status().code(), StatusCode::kRetry);
+  EXPECT_THAT(missing_value.status().message(), HasSubstr("timed out"));
+  EXPECT_THAT(missing_value.status().message(), HasSubstr("nowhere"));
 }
 
 TEST_P(StoreSuite, AWaitForSeveralKeysEndsWithTheLast) {
-  std::atomic<int> right{0};
-  std::vector<std::jthread> waiting;
+  std::atomic<int> correct_results{0};
+  std::vector<std::jthread> waiting_threads;
   for (int rank = 0; rank < kMembers; ++rank)
-    waiting.emplace_back([this, rank, &right] {
+    waiting_threads.emplace_back([this, rank, &correct_results] {
       const auto values = store(rank).wait_for_all({"a", "b", "c"}, "", long_limit());
-      if (as_texts(values) == std::vector<std::string>{"1", "2", "3"}) ++right;
+      if (as_texts(values) == std::vector<std::string>{"1", "2", "3"}) ++correct_results;
     });
-  ASSERT_TRUE(store(0).set("b", text("2")).ok());
-  ASSERT_TRUE(store(1).set("c", text("3")).ok());
-  ASSERT_TRUE(store(2).set("a", text("1")).ok());
-  waiting.clear();
-  EXPECT_EQ(right, kMembers);
+  ASSERT_TRUE(store(0).set("b", text_bytes("2")).ok());
+  ASSERT_TRUE(store(1).set("c", text_bytes("3")).ok());
+  ASSERT_TRUE(store(2).set("a", text_bytes("1")).ok());
+  waiting_threads.clear();
+  EXPECT_EQ(correct_results, kMembers);
 }
 
 TEST_P(StoreSuite, AWaitForSeveralKeysCanEndWithoutThem) {
-  ASSERT_TRUE(store(0).set("a", text("1")).ok());
-  ASSERT_TRUE(store(0).set("c", text("3")).ok());
-  const auto too_early = store(1).wait_for_all({"a", "b", "c"}, "end", no_wait());
-  EXPECT_EQ(too_early.status().code(), StatusCode::kRetry);
-  EXPECT_THAT(too_early.status().message(),
+  ASSERT_TRUE(store(0).set("a", text_bytes("1")).ok());
+  ASSERT_TRUE(store(0).set("c", text_bytes("3")).ok());
+  const auto early_result = store(1).wait_for_all({"a", "b", "c"}, "end", no_wait());
+  EXPECT_EQ(early_result.status().code(), StatusCode::kRetry);
+  EXPECT_THAT(early_result.status().message(),
               HasSubstr("timed out while waiting for the rendezvous key `a` and 2 more"));
-  std::jthread waiting([this] {
+  std::jthread waiting_thread([this] {
     const auto values = store(1).wait_for_all({"a", "b", "c"}, "end", long_limit());
     EXPECT_THAT(as_texts(values), ElementsAre("1", "nothing", "3"));
   });
   ASSERT_TRUE(store(0).set("end", {}).ok());
-  waiting.join();
+  waiting_thread.join();
   EXPECT_THAT(as_texts(store(2).wait_for_all({"b", "c"}, "end", no_wait())),
               ElementsAre("nothing", "3"));
 }
 
 TEST_P(StoreSuite, ARemovedKeyIsAwaitedAgain) {
-  ASSERT_TRUE(store(0).set("a", text("old")).ok());
+  ASSERT_TRUE(store(0).set("a", text_bytes("old")).ok());
   std::atomic<int> checks{0};
-  const std::function<bool()> counting = [&checks] {
+  const std::function<bool()> count_checks = [&checks] {
     ++checks;
     checks.notify_all();
     return false;
   };
-  std::jthread waiting([this, &counting] {
-    const auto values = store(1).wait_for_all({"a", "b"}, "", {long_limit().deadline, counting});
+  std::jthread waiting_thread([this, &count_checks] {
+    const auto values =
+        store(1).wait_for_all({"a", "b"}, "", {long_limit().deadline, count_checks});
     EXPECT_THAT(as_texts(values), ElementsAre("new", "2"));
   });
   checks.wait(0);  // the wait has begun and has found `a`
   ASSERT_TRUE(store(0).remove("a").ok());
-  ASSERT_TRUE(store(0).set("b", text("2")).ok());
-  ASSERT_TRUE(store(0).set("a", text("new")).ok());
+  ASSERT_TRUE(store(0).set("b", text_bytes("2")).ok());
+  ASSERT_TRUE(store(0).set("a", text_bytes("new")).ok());
 }
 
 // All values together have too many descriptors and too many bytes for one message.
 TEST_P(LocalStoreSuite, AWaitForManyKeysGetsAllValuesInTheirOrder) {
   constexpr int kKeys = 200;
-  constexpr std::size_t kLong = 20'000;
+  constexpr std::size_t kLongValueBytes = 20'000;
   std::vector<std::string> keys;
   for (int k = 0; k < kKeys; ++k) {
     keys.push_back("key " + std::to_string(k));
-    LocalValue value{text(std::to_string(k)), {}};
-    if (k % 10 == 0) value.bytes.resize(kLong);
+    LocalValue value{text_bytes(std::to_string(k)), {}};
+    if (k % 10 == 0) value.bytes.resize(kLongValueBytes);
     for (int d = 0; d < k % 6; ++d)
       value.descriptors.emplace_back(::open("/dev/null", O_RDONLY | O_CLOEXEC));
     ASSERT_TRUE(store(0).share(keys.back(), std::move(value)).ok());
@@ -254,7 +255,7 @@ TEST_P(LocalStoreSuite, AWaitForManyKeysGetsAllValuesInTheirOrder) {
       EXPECT_EQ(::fcntl(descriptor.get(), F_GETFD) & FD_CLOEXEC, FD_CLOEXEC) << k;
     const std::string start = std::to_string(k);
     EXPECT_EQ(as_text(value->bytes).substr(0, start.size()), start);
-    EXPECT_EQ(value->bytes.size(), k % 10 == 0 ? kLong : start.size()) << k;
+    EXPECT_EQ(value->bytes.size(), k % 10 == 0 ? kLongValueBytes : start.size()) << k;
   }
 }
 
@@ -262,27 +263,27 @@ TEST_P(StoreSuite, AnInterruptedWaitLeavesTheStoreUsable) {
   std::atomic<bool> stop{true};
   const std::function<bool()> interrupted = [&stop] { return stop.load(); };
   const WaitLimit limit{long_limit().deadline, interrupted};
-  const auto ended = store(1).wait("later", limit);
-  EXPECT_EQ(ended.status().code(), StatusCode::kRetry);
-  EXPECT_THAT(ended.status().message(), HasSubstr("interrupted"));
-  ASSERT_TRUE(store(1).set("later", text("now")).ok());
+  const auto interrupted_result = store(1).wait("later", limit);
+  EXPECT_EQ(interrupted_result.status().code(), StatusCode::kRetry);
+  EXPECT_THAT(interrupted_result.status().message(), HasSubstr("interrupted"));
+  ASSERT_TRUE(store(1).set("later", text_bytes("now")).ok());
   EXPECT_EQ(as_text(store(1).wait("later", long_limit()).value()), "now");
 }
 
 TEST_P(StoreSuite, AKeyIsWrittenOnce) {
-  ASSERT_TRUE(store(0).set("key", text("1")).ok());
-  const Status again = store(1).set("key", text("2"));
-  EXPECT_EQ(again.code(), StatusCode::kFixCall);
-  EXPECT_THAT(again.message(), HasSubstr("`key`"));
+  ASSERT_TRUE(store(0).set("key", text_bytes("1")).ok());
+  const Status second_status = store(1).set("key", text_bytes("2"));
+  EXPECT_EQ(second_status.code(), StatusCode::kFixCall);
+  EXPECT_THAT(second_status.message(), HasSubstr("`key`"));
   EXPECT_EQ(as_text(store(2).wait("key", long_limit()).value()), "1");
 }
 
 TEST_P(StoreSuite, ARemovedKeyCanBeWrittenAgain) {
   EXPECT_TRUE(store(0).remove("never set").ok());
-  ASSERT_TRUE(store(0).set("key", text("1")).ok());
+  ASSERT_TRUE(store(0).set("key", text_bytes("1")).ok());
   ASSERT_TRUE(store(1).remove("key").ok());
   EXPECT_FALSE(store(0).wait("key", no_wait()).ok());
-  ASSERT_TRUE(store(0).set("key", text("2")).ok());
+  ASSERT_TRUE(store(0).set("key", text_bytes("2")).ok());
   EXPECT_EQ(as_text(store(2).wait("key", long_limit()).value()), "2");
 }
 
@@ -302,12 +303,12 @@ TEST_P(StoreSuite, ManyKeysAreRemovedAtOnce) {
 }
 
 TEST_P(StoreSuite, CountersCountAllMembers) {
-  std::vector<std::jthread> adding;
+  std::vector<std::jthread> adding_threads;
   for (int rank = 0; rank < kMembers; ++rank)
-    adding.emplace_back([this, rank] {
+    adding_threads.emplace_back([this, rank] {
       for (int i = 0; i < 50; ++i) EXPECT_TRUE(store(rank).add("count", 2).ok());
     });
-  adding.clear();
+  adding_threads.clear();
   EXPECT_EQ(store(0).add("count", -100).value(), 2 * 50 * kMembers - 100);
   ASSERT_TRUE(store(0).remove("count").ok());
   EXPECT_EQ(store(0).add("count", 1).value(), 1);
@@ -315,21 +316,21 @@ TEST_P(StoreSuite, CountersCountAllMembers) {
 
 TEST_P(StoreSuite, CountersAndValuesDoNotMix) {
   ASSERT_TRUE(store(0).add("count", 1).ok());
-  ASSERT_TRUE(store(0).set("value", text("x")).ok());
-  EXPECT_EQ(store(1).set("count", text("x")).code(), StatusCode::kFixCall);
+  ASSERT_TRUE(store(0).set("value", text_bytes("x")).ok());
+  EXPECT_EQ(store(1).set("count", text_bytes("x")).code(), StatusCode::kFixCall);
   EXPECT_EQ(store(1).wait("count", long_limit()).status().code(), StatusCode::kFixCall);
-  const auto both = store(1).wait_for_all({"value", "count"}, "", long_limit());
-  EXPECT_EQ(both.status().code(), StatusCode::kFixCall);
-  EXPECT_THAT(both.status().message(), HasSubstr("`count` is a counter"));
+  const auto mixed_result = store(1).wait_for_all({"value", "count"}, "", long_limit());
+  EXPECT_EQ(mixed_result.status().code(), StatusCode::kFixCall);
+  EXPECT_THAT(mixed_result.status().message(), HasSubstr("`count` is a counter"));
   EXPECT_EQ(store(1).add("value", 1).status().code(), StatusCode::kFixCall);
 }
 
 TEST_P(LocalStoreSuite, EveryReaderOwnsItsDescriptors) {
-  std::array<int, 2> ends{};
-  ASSERT_EQ(::pipe2(ends.data(), O_CLOEXEC), 0);
-  const Descriptor read_end(ends[0]);
-  LocalValue value{text("pipe"), {}};
-  value.descriptors.emplace_back(ends[1]);
+  std::array<int, 2> pipe_ends{};
+  ASSERT_EQ(::pipe2(pipe_ends.data(), O_CLOEXEC), 0);
+  const Descriptor read_end(pipe_ends[0]);
+  LocalValue value{text_bytes("pipe"), {}};
+  value.descriptors.emplace_back(pipe_ends[1]);
   ASSERT_TRUE(store(0).share("pipe", std::move(value)).ok());
   for (int rank = 0; rank < kMembers; ++rank) {
     EXPECT_EQ(as_text(store(rank).wait("pipe", long_limit()).value()), "pipe");
@@ -349,30 +350,31 @@ TEST_P(LocalStoreSuite, EveryReaderOwnsItsDescriptors) {
 }
 
 TEST_P(StoreSuite, TheLimitsHold) {
-  Bytes longest(kStoreValueBytesMax, std::byte{1});
+  Bytes longest_value(kStoreValueBytesMax, std::byte{1});
   const std::string longest_key(kStoreKeyBytesMax, 'k');
-  ASSERT_TRUE(store(0).set(longest_key, std::move(longest)).ok());
+  ASSERT_TRUE(store(0).set(longest_key, std::move(longest_value)).ok());
   EXPECT_EQ(store(1).wait(longest_key, long_limit()).value().size(), kStoreValueBytesMax);
 
   EXPECT_EQ(store(0).set("long", Bytes(kStoreValueBytesMax + 1)).code(), StatusCode::kFixCall);
-  EXPECT_EQ(store(0).set(longest_key + "k", text("x")).code(), StatusCode::kFixCall);
-  EXPECT_EQ(store(0).set("", text("x")).code(), StatusCode::kFixCall);
-  EXPECT_TRUE(store(0).set("fine", text("x")).ok());
+  EXPECT_EQ(store(0).set(longest_key + "k", text_bytes("x")).code(), StatusCode::kFixCall);
+  EXPECT_EQ(store(0).set("", text_bytes("x")).code(), StatusCode::kFixCall);
+  EXPECT_TRUE(store(0).set("fine", text_bytes("x")).ok());
 }
 
 TEST_P(LocalStoreSuite, TheLimitOfDescriptorsHolds) {
-  LocalValue many{text("x"), {}};
+  LocalValue value{text_bytes("x"), {}};
   for (std::size_t i = 0; i <= kStoreDescriptorsMax; ++i)
-    many.descriptors.emplace_back(::open("/dev/null", O_RDONLY | O_CLOEXEC));
-  EXPECT_EQ(store(0).share("many", std::move(many)).code(), StatusCode::kFixCall);
-  EXPECT_TRUE(store(0).set("fine", text("x")).ok());
+    value.descriptors.emplace_back(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  EXPECT_EQ(store(0).share("many", std::move(value)).code(), StatusCode::kFixCall);
+  EXPECT_TRUE(store(0).set("fine", text_bytes("x")).ok());
 }
 
 TEST_P(LocalStoreSuite, HasATokenOfItsOwn) {
   const std::string token = as_text(store(0).wait(keys::host_token(), no_wait()).value());
   EXPECT_EQ(as_text(store(1).wait(keys::host_token(), no_wait()).value()), token);
-  const auto other = GetParam().make();
-  EXPECT_NE(as_text(other->local_store_of(0).wait(keys::host_token(), no_wait()).value()), token);
+  const auto other_job = GetParam().make();
+  EXPECT_NE(as_text(other_job->local_store_of(0).wait(keys::host_token(), no_wait()).value()),
+            token);
 }
 
 // All values together have too many bytes for one message.
@@ -395,9 +397,9 @@ TEST(MemoryStore, AProcessWithoutFreeDescriptorsGetsAnError) {
   value.descriptors.emplace_back(::fcntl(0, F_DUPFD_CLOEXEC, 0));
   ASSERT_TRUE(store.share("key", std::move(value)).ok());
   const NoFreeDescriptors no_free_descriptors;
-  const auto found = store.receive("key", no_wait());
-  EXPECT_EQ(found.status().code(), StatusCode::kStop);
-  EXPECT_THAT(found.status().message(), HasSubstr("cannot duplicate a descriptor"));
+  const auto received_value = store.receive("key", no_wait());
+  EXPECT_EQ(received_value.status().code(), StatusCode::kStop);
+  EXPECT_THAT(received_value.status().message(), HasSubstr("cannot duplicate a descriptor"));
 }
 
 INSTANTIATE_TEST_SUITE_P(

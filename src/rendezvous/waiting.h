@@ -20,14 +20,14 @@ inline TimePoint next_slice_end(const WaitLimit& limit) {
 // Returns ok if the wait for these keys may continue; otherwise returns the kRetry error of the
 // wait.
 inline Status check_limit(std::span<const std::string> keys, const WaitLimit& limit) {
-  const auto while_waiting = [&] {
-    const std::string first = " while waiting for the rendezvous key `" + keys.front() + "`";
-    return keys.size() == 1 ? first : first + " and " + std::to_string(keys.size() - 1) + " more";
+  const auto waiting_text = [&] {
+    const std::string text = " while waiting for the rendezvous key `" + keys.front() + "`";
+    return keys.size() == 1 ? text : text + " and " + std::to_string(keys.size() - 1) + " more";
   };
   if (limit.interrupted && limit.interrupted())
-    return Status::retry("interrupted" + while_waiting());
+    return Status::retry("interrupted" + waiting_text());
   if (std::chrono::steady_clock::now() >= limit.deadline)
-    return Status::retry("timed out" + while_waiting());
+    return Status::retry("timed out" + waiting_text());
   return {};
 }
 

@@ -75,8 +75,9 @@ void StallWarnings::stop() {
 void StallWarnings::run() {
   set_up_own_thread("farandole-stall");
   for (;;) {
-    const TimePoint next = std::chrono::steady_clock::now() + watch_.interval();
-    if (stop_requested_.lock().wait_until(next, [](bool requested) { return requested; })) break;
+    const TimePoint next_check = std::chrono::steady_clock::now() + watch_.interval();
+    if (stop_requested_.lock().wait_until(next_check, [](bool requested) { return requested; }))
+      break;
     try {
       check(std::chrono::steady_clock::now());
     } catch (const std::bad_alloc&) {
@@ -102,49 +103,51 @@ std::vector<WatchedWorker> StallWarnings::local_workers() const {
                        .pid = static_cast<pid_t>(peer.pid),
                        .report = read_flight_record(peer.flight_record->data()),
                        .end = has_gone ? "its process is gone" : "",
-                       .stopped_by = !has_gone && is_stopped(peer.pidfd) ? SIGSTOP : 0});
+                       .stop_signal = !has_gone && is_stopped(peer.pidfd) ? SIGSTOP : 0});
   }
   return workers;
 }
 
 // If the Store fails, the job ends anyway, so errors of the Store are not reported here. If the
-// process that serves the Store is stopped, the call waits until stop().
+// process that serves the Store is stopped, the first replace() waits until stop() is called.
 void StallWarnings::publish(TimePoint now) {
   const std::vector<std::string> keys = report_keys(true);
   const std::function<bool()> interrupted = [this] { return *stop_requested_.lock(); };
   ++reports_published_;
-  std::size_t next = 0;
+  std::size_t next_key = 0;
   for (const WatchedWorker& worker : local_workers()) {
     ByteWriter writer;
     writer.put(reports_published_);
     const Bytes report = encode_worker(worker, now);
     writer.put_text({reinterpret_cast<const char*>(report.data()), report.size()});
     const WaitLimit limit{TimePoint::max(), interrupted};
-    store_has_failed_ = !reports_->replace(keys[next++], writer.take(), limit).ok();
+    store_has_failed_ = !reports_->replace(keys[next_key++], writer.take(), limit).ok();
     if (store_has_failed_) return;
   }
 }
 
 bool StallWarnings::read_reports(TimePoint now) {
   const std::vector<std::string> keys = report_keys(false);
-  const std::string wanted = keys::reports_wanted(formation_.epoch);
-  (void)reports_->set_if_new(wanted, {});  // the key then exists, so the wait ends at once
-  const auto values = reports_->wait_for_all(keys, wanted, {TimePoint{}, kNeverInterrupted});
+  const std::string wanted_key = keys::reports_wanted(formation_.epoch);
+  (void)reports_->set_if_new(wanted_key, {});  // this key makes wait_for_all() return at once
+  const auto values = reports_->wait_for_all(keys, wanted_key, {TimePoint{}, kNeverInterrupted});
   bool is_complete = true;
-  std::size_t next = 0;
+  std::size_t next_key = 0;
   for (const RankInfo& rank : formation_.ranks) {
     if (rank.host == formation_.host_of(0)) continue;
-    RemoteWorker& remote =
+    RemoteWorker& remote_worker =
         remote_workers_[static_cast<std::size_t>(&rank - formation_.ranks.data())];
-    const std::size_t index = next++;
-    if (values.ok() && (*values)[index]) {
-      ByteReader reader(*(*values)[index]);
+    const std::size_t key_index = next_key++;
+    if (values.ok() && (*values)[key_index]) {
+      ByteReader reader(*(*values)[key_index]);
       const auto number = reader.get<std::uint64_t>();
       const std::string report = reader.get_text();
       auto worker = decode_worker(std::as_bytes(std::span(report)), now);
-      if (number != remote.report_number && worker) remote = {number, now, std::move(worker)};
+      if (number != remote_worker.report_number && worker)
+        remote_worker = {number, now, std::move(worker)};
     }
-    is_complete = is_complete && remote.worker && now - remote.received_at < report_age_max_;
+    is_complete =
+        is_complete && remote_worker.worker && now - remote_worker.received_at < report_age_max_;
   }
   return is_complete;
 }
@@ -183,8 +186,8 @@ void StallWarnings::report_stalls(TimePoint now) {
     show_stack_command(rank, workers[static_cast<std::size_t>(rank)]);
 }
 
-// Often only a parent process may inspect another process, so this thread does not start py-spy
-// itself.
+// On many systems, a process may inspect only its own child processes. So this thread does not
+// start py-spy itself.
 void StallWarnings::show_stack_command(int rank, const WatchedWorker& worker) const {
   show_line_(format_text("  to see where rank {} is, run `py-spy dump --pid {}` on {}", rank,
                          worker.pid, escape_controls(worker.host)));

@@ -1,7 +1,7 @@
 // StallWarnings: warns about stalls in a job that another launcher than `farandole run` has
 // started. The engine of the lowest rank of each host reads the flight records of all ranks of its
-// host. The engine of rank 0 decides whether a call is stalled. The other engines publish the
-// records that they have read in the job's Store.
+// host. The engine of rank 0 decides whether a call is stalled. The other engines that read flight
+// records send them to rank 0 through the job's Store.
 #pragma once
 
 #include <cstdint>
@@ -63,7 +63,7 @@ class StallWarnings {
   Store* const reports_;
   StallWatch watch_;
   // An engine publishes a report at each interval of `watch_`, unless its process is stopped or its
-  // host is overloaded. Older reports than this are not used.
+  // host is overloaded. Reports that are older than this are not used.
   const Duration report_age_max_;
   const ShowLine show_line_;
   std::uint64_t reports_published_ = 0;

@@ -31,7 +31,7 @@ using ::testing::HasSubstr;
 constexpr milliseconds kWarnAfter(400);
 constexpr std::chrono::seconds kWarningTimeout(60);
 
-std::shared_ptr<Segment> new_record() {
+std::shared_ptr<Segment> new_flight_record() {
   return Segment::create("farandole-flight-record", FlightRecorder::bytes_needed()).value();
 }
 
@@ -39,8 +39,8 @@ Descriptor open_process(pid_t pid) {
   return Descriptor(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
 }
 
-// The ranks of a job. All ranks are members from the start of their recorders. The process of each
-// rank is this process, unless a test sets another one.
+// The ranks of a job. The flight record of each rank says from the start that the rank is a member
+// of the group. The process of each rank is this process, unless a test sets another one.
 class WatchedJob {
  public:
   // `hosts` has the host of each rank.
@@ -51,10 +51,10 @@ class WatchedJob {
                         .pid = ::getpid(),
                         .addresses = {}});
       pids_.push_back(::getpid());
-      records_.push_back(new_record());
+      records_.push_back(new_flight_record());
       recorders_.push_back(std::make_unique<FlightRecorder>(records_.back()->data()));
       recorders_.back()->begin(steady_clock::now());
-      recorders_.back()->record_joined(steady_clock::now());
+      recorders_.back()->record_membership(steady_clock::now());
     }
   }
 
@@ -103,7 +103,7 @@ class WatchedJob {
 // The lines that the user sees.
 class ShownLines {
  public:
-  StallWarnings::ShowLine show() {
+  StallWarnings::ShowLine show_function() {
     return [this](const std::string& line) {
       lines_.lock()->push_back(line);
       lines_.notify_all();
@@ -111,13 +111,14 @@ class ShownLines {
   }
   // Waits until a line contains `expected_text`. Returns all lines.
   std::string wait_for(const std::string& expected_text) {
-    const auto has_part = [&](const std::vector<std::string>& lines) {
+    const auto any_line_has_text = [&](const std::vector<std::string>& lines) {
       return std::ranges::any_of(lines, [&](const std::string& line) {
         return line.find(expected_text) != std::string::npos;
       });
     };
     auto lines = lines_.lock();
-    EXPECT_TRUE(lines.wait_until(steady_clock::now() + kWarningTimeout, has_part)) << expected_text;
+    EXPECT_TRUE(lines.wait_until(steady_clock::now() + kWarningTimeout, any_line_has_text))
+        << expected_text;
     std::string text;
     for (const std::string& line : *lines) text += line + "\n";
     return text;
@@ -132,7 +133,7 @@ TEST(StallWarningsTest, NameTheRankThatIsLateAndSayWhenTheCallGoesOn) {
   WatchedJob job({0, 0});
   const Formation formation = job.formation_of(0);
   ShownLines lines;
-  StallWarnings warnings(formation, nullptr, kWarnAfter, lines.show());
+  StallWarnings warnings(formation, nullptr, kWarnAfter, lines.show_function());
   ASSERT_TRUE(warnings.start().ok());
   job.submit(0, "grad");
   const std::string advice =
@@ -146,11 +147,12 @@ TEST(StallWarningsTest, NameTheRankThatIsLateAndSayWhenTheCallGoesOn) {
 }
 
 TEST(StallWarningsTest, SayNothingAboutCallsThatFinish) {
-  for (bool finished_in_time = false; !finished_in_time;) {  // otherwise a warning is right
+  // If the calls took longer than kWarnAfter, a warning would be right, so the job is repeated.
+  for (bool finished_in_time = false; !finished_in_time;) {
     WatchedJob job({0, 0});
     const Formation formation = job.formation_of(0);
     ShownLines lines;
-    StallWarnings warnings(formation, nullptr, kWarnAfter, lines.show());
+    StallWarnings warnings(formation, nullptr, kWarnAfter, lines.show_function());
     ASSERT_TRUE(warnings.start().ok());
     const auto begin = steady_clock::now();
     job.submit(0, "grad");
@@ -175,7 +177,7 @@ TEST(StallWarningsTest, NameARankThatASignalHasStopped) {
   job.use_process(1, child);
   const Formation formation = job.formation_of(0);
   ShownLines lines;
-  StallWarnings warnings(formation, nullptr, kWarnAfter, lines.show());
+  StallWarnings warnings(formation, nullptr, kWarnAfter, lines.show_function());
   ASSERT_TRUE(warnings.start().ok());
   job.submit(0, "grad");
   lines.wait_for("is stopped (SIGSTOP); `kill -CONT " + std::to_string(child));
@@ -190,8 +192,9 @@ TEST(StallWarningsTest, NameALateRankOfAnotherHost) {
   MemoryStore store;
   ShownLines lines;
   ShownLines other_lines;
-  StallWarnings warnings_on_host_0(formation_of_host_0, &store, kWarnAfter, lines.show());
-  StallWarnings warnings_on_host_1(formation_of_host_1, &store, kWarnAfter, other_lines.show());
+  StallWarnings warnings_on_host_0(formation_of_host_0, &store, kWarnAfter, lines.show_function());
+  StallWarnings warnings_on_host_1(formation_of_host_1, &store, kWarnAfter,
+                                   other_lines.show_function());
   ASSERT_TRUE(warnings_on_host_0.start().ok());
   ASSERT_TRUE(warnings_on_host_1.start().ok());
   for (const int rank : {0, 1, 2}) job.submit(rank, "grad");
@@ -208,7 +211,7 @@ TEST(StallWarningsTest, NameRanksThatDoNotReportAndGoOnWhenTheyDo) {
   const Formation formation_of_host_1 = job.formation_of(1);
   MemoryStore store;
   ShownLines lines;
-  StallWarnings warnings_on_host_0(formation_of_host_0, &store, kWarnAfter, lines.show());
+  StallWarnings warnings_on_host_0(formation_of_host_0, &store, kWarnAfter, lines.show_function());
   ASSERT_TRUE(warnings_on_host_0.start().ok());
   job.submit(0, "grad");
   EXPECT_THAT(
@@ -216,7 +219,7 @@ TEST(StallWarningsTest, NameRanksThatDoNotReportAndGoOnWhenTheyDo) {
       HasSubstr("ranks 1, 2 (hen) have not reported for 800 ms, so nobody can say who waits "
                 "for whom"));
   EXPECT_EQ(lines.count(), 1u);
-  StallWarnings warnings_on_host_1(formation_of_host_1, &store, kWarnAfter, lines.show());
+  StallWarnings warnings_on_host_1(formation_of_host_1, &store, kWarnAfter, lines.show_function());
   ASSERT_TRUE(warnings_on_host_1.start().ok());
   lines.wait_for("stalled: allreduce `grad` (uint8, 3 elements) waits for ranks 1, 2");
 }
@@ -248,8 +251,8 @@ class FailingStore : public Store {
     EXPECT_TRUE(sets.wait_until(steady_clock::now() + kWarningTimeout,
                                 [](int calls) { return calls > 0; }));
   }
-  int sets() { return *sets_.lock(); }
-  int removals() const { return removals_; }
+  int set_count() { return *sets_.lock(); }
+  int removal_count() const { return removals_; }
 
  private:
   Guarded<int> sets_{0};
@@ -270,29 +273,30 @@ class SilentStore final : public FailingStore {
 };
 
 // Rank 1 reports to the Store, and ends its thread after the first report has begun.
-void begin_to_report(std::vector<int> hosts, FailingStore& store) {
+void stop_during_first_report(std::vector<int> hosts, FailingStore& store) {
   WatchedJob job(std::move(hosts));
   const Formation formation_of_host_1 = job.formation_of(1);
   ShownLines lines;
-  StallWarnings warnings_on_host_1(formation_of_host_1, &store, kWarnAfter, lines.show());
+  StallWarnings warnings_on_host_1(formation_of_host_1, &store, kWarnAfter, lines.show_function());
   ASSERT_TRUE(warnings_on_host_1.start().ok());
   store.wait_for_a_set();
   warnings_on_host_1.stop();
 }
 
-// After a failure, the engine makes no further call: with a slow Store, a call for each rank would
-// delay the end of the job.
-TEST(StallWarningsTest, StopAfterAFailureOfTheStore) {
+// After a failure, the engine makes no further call to the Store in this check. With a slow Store,
+// a call for each rank would delay the end of the job.
+TEST(StallWarningsTest, EndACheckAfterAFailureOfTheStore) {
   FailingStore store;
-  begin_to_report({0, 1, 1, 1, 1}, store);
-  EXPECT_EQ(store.sets(), store.removals());  // each report calls remove_all() and set() once
+  stop_during_first_report({0, 1, 1, 1, 1}, store);
+  EXPECT_EQ(store.set_count(),
+            store.removal_count());  // each report calls remove_all() and set() once
 }
 
 TEST(StallWarningsTest, DoNotWaitForAStoreThatDoesNotAnswer) {
   SilentStore store;
-  begin_to_report({0, 1, 1}, store);
-  EXPECT_EQ(store.sets(), 1);
-  EXPECT_EQ(store.removals(), 0);
+  stop_during_first_report({0, 1, 1}, store);
+  EXPECT_EQ(store.set_count(), 1);
+  EXPECT_EQ(store.removal_count(), 0);
 }
 
 TEST(StallWarningsTest, LeaveNoReportsBehind) {
@@ -300,7 +304,7 @@ TEST(StallWarningsTest, LeaveNoReportsBehind) {
   const Formation formation_of_host_1 = job.formation_of(1);
   MemoryStore store;
   ShownLines lines;
-  StallWarnings warnings_on_host_1(formation_of_host_1, &store, kWarnAfter, lines.show());
+  StallWarnings warnings_on_host_1(formation_of_host_1, &store, kWarnAfter, lines.show_function());
   ASSERT_TRUE(warnings_on_host_1.start().ok());
   const std::function<bool()> never_interrupted;
   const WaitLimit limit{steady_clock::now() + kWarningTimeout, never_interrupted};

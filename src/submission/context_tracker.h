@@ -2,8 +2,8 @@
 // makes a SubmissionContext for each submission. The agreement uses the contexts to predict which
 // calls belong together. The contexts depend on results of poll() and on the times at which handles
 // are dropped, so they may differ between ranks. This is harmless, because contexts influence only
-// predictions and fusion, on which all ranks agree, but never names or results. ContextTracker is
-// not thread-safe: the engine guards it with a lock.
+// predictions and fusion, on which all ranks agree, and never influence names or results.
+// ContextTracker is not thread-safe: the engine guards it with a lock.
 #pragma once
 
 #include <cstdint>
@@ -23,19 +23,19 @@ class ContextTracker {
   std::uint32_t next_batch() { return ++batches_; }
   // Counts a submission to the group and returns its context. `batch` is 0 if the submission is in
   // no batch.
-  SubmissionContext submitted(GroupId group, std::uint32_t batch) {
+  SubmissionContext count_submitted(GroupId group, std::uint32_t batch) {
     Counts& counts = groups_[group];
     if (counts.unobserved++ == 0) ++counts.quiescent_points;
     return {.waits = waits_, .quiescent_points = counts.quiescent_points, .batch = batch};
   }
   // Call it when the program sees for the first time that a submission to the group is complete.
-  void observed(GroupId group) {
+  void count_observed(GroupId group) {
     --groups_[group].unobserved;
     ++waits_;
   }
   // Call it when the program drops a submission without having seen its completion. The next
   // quiescent point does not depend on that submission any more.
-  void dropped(GroupId group) { --groups_[group].unobserved; }
+  void count_dropped(GroupId group) { --groups_[group].unobserved; }
   void remove_group(GroupId group) { groups_.erase(group); }
 
  private:

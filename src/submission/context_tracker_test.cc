@@ -7,7 +7,7 @@ namespace {
 
 constexpr GroupId kOtherGroup = 3;
 
-ContextTracker of_two_groups() {
+ContextTracker tracker_of_two_groups() {
   ContextTracker contexts;
   contexts.add_group(kWorld);
   contexts.add_group(kOtherGroup);
@@ -15,40 +15,46 @@ ContextTracker of_two_groups() {
 }
 
 TEST(ContextTracker, AQuiescentPointIsASubmissionAfterAllOthersWereObserved) {
-  ContextTracker contexts = of_two_groups();
-  EXPECT_EQ(contexts.submitted(kWorld, 0), (SubmissionContext{.waits = 0, .quiescent_points = 1}));
-  EXPECT_EQ(contexts.submitted(kWorld, 0), (SubmissionContext{.waits = 0, .quiescent_points = 1}));
-  contexts.observed(kWorld);
-  EXPECT_EQ(contexts.submitted(kWorld, 0), (SubmissionContext{.waits = 1, .quiescent_points = 1}));
-  contexts.observed(kWorld);
-  contexts.observed(kWorld);
-  EXPECT_EQ(contexts.submitted(kWorld, 0), (SubmissionContext{.waits = 3, .quiescent_points = 2}));
+  ContextTracker contexts = tracker_of_two_groups();
+  EXPECT_EQ(contexts.count_submitted(kWorld, 0),
+            (SubmissionContext{.waits = 0, .quiescent_points = 1}));
+  EXPECT_EQ(contexts.count_submitted(kWorld, 0),
+            (SubmissionContext{.waits = 0, .quiescent_points = 1}));
+  contexts.count_observed(kWorld);
+  EXPECT_EQ(contexts.count_submitted(kWorld, 0),
+            (SubmissionContext{.waits = 1, .quiescent_points = 1}));
+  contexts.count_observed(kWorld);
+  contexts.count_observed(kWorld);
+  EXPECT_EQ(contexts.count_submitted(kWorld, 0),
+            (SubmissionContext{.waits = 3, .quiescent_points = 2}));
 }
 
 TEST(ContextTracker, CountsQuiescentPointsPerGroupAndWaitsPerRank) {
-  ContextTracker contexts = of_two_groups();
-  (void)contexts.submitted(kWorld, 0);
-  EXPECT_EQ(contexts.submitted(kOtherGroup, 0),
+  ContextTracker contexts = tracker_of_two_groups();
+  (void)contexts.count_submitted(kWorld, 0);
+  EXPECT_EQ(contexts.count_submitted(kOtherGroup, 0),
             (SubmissionContext{.waits = 0, .quiescent_points = 1}));
-  contexts.observed(kOtherGroup);
-  EXPECT_EQ(contexts.submitted(kWorld, 0), (SubmissionContext{.waits = 1, .quiescent_points = 1}));
-  EXPECT_EQ(contexts.submitted(kOtherGroup, 0),
+  contexts.count_observed(kOtherGroup);
+  EXPECT_EQ(contexts.count_submitted(kWorld, 0),
+            (SubmissionContext{.waits = 1, .quiescent_points = 1}));
+  EXPECT_EQ(contexts.count_submitted(kOtherGroup, 0),
             (SubmissionContext{.waits = 1, .quiescent_points = 2}));
 }
 
 TEST(ContextTracker, ADroppedCallCountsAsNoWaitAndDelaysNoQuiescentPoint) {
-  ContextTracker contexts = of_two_groups();
-  (void)contexts.submitted(kWorld, 0);
-  contexts.dropped(kWorld);
-  EXPECT_EQ(contexts.submitted(kWorld, 0), (SubmissionContext{.waits = 0, .quiescent_points = 2}));
+  ContextTracker contexts = tracker_of_two_groups();
+  (void)contexts.count_submitted(kWorld, 0);
+  contexts.count_dropped(kWorld);
+  EXPECT_EQ(contexts.count_submitted(kWorld, 0),
+            (SubmissionContext{.waits = 0, .quiescent_points = 2}));
 }
 
 TEST(ContextTracker, ABatchHasOneNumber) {
-  ContextTracker contexts = of_two_groups();
-  const std::uint32_t first = contexts.next_batch();
-  EXPECT_EQ(contexts.submitted(kWorld, first),
+  ContextTracker contexts = tracker_of_two_groups();
+  const std::uint32_t batch_number = contexts.next_batch();
+  EXPECT_EQ(contexts.count_submitted(kWorld, batch_number),
             (SubmissionContext{.waits = 0, .quiescent_points = 1, .batch = 1}));
-  EXPECT_EQ(contexts.submitted(kWorld, first),
+  EXPECT_EQ(contexts.count_submitted(kWorld, batch_number),
             (SubmissionContext{.waits = 0, .quiescent_points = 1, .batch = 1}));
   EXPECT_EQ(contexts.next_batch(), 2U);
 }

@@ -12,19 +12,21 @@ std::optional<Operation> InternedSignatures::operation_using(const std::string& 
   if (entry != entries_.end())
     return entry->second.in_use ? std::optional(entry->second.interned.signature.operation)
                                 : std::nullopt;
-  const auto retired = retired_.empty() ? retired_.end() : retired_.find(digest_of(name));
-  return retired == retired_.end() ? std::nullopt : std::optional(retired->second);
+  const auto retired =
+      retired_names_.empty() ? retired_names_.end() : retired_names_.find(digest_of(name));
+  return retired == retired_names_.end() ? std::nullopt : std::optional(retired->second);
 }
 
 InternedSignatures::Entry* InternedSignatures::acquire(const Submission& submission) {
-  const auto found = entries_.find(submission.name);
-  if (found == entries_.end()) {
-    if (!retired_.empty() && retired_.contains(digest_of(submission.name))) return nullptr;
+  const auto entry_position = entries_.find(submission.name);
+  if (entry_position == entries_.end()) {
+    if (!retired_names_.empty() && retired_names_.contains(digest_of(submission.name)))
+      return nullptr;
     if (entries_.size() >= names_max_) erase_unused();
     InternedSignature interned(signature_of(submission));
     return &entries_.emplace(submission.name, Entry{std::move(interned)}).first->second;
   }
-  Entry& entry = found->second;
+  Entry& entry = entry_position->second;
   if (entry.in_use) return nullptr;
   if (!is_signature_of(entry.interned.signature, submission))
     entry.interned = InternedSignature(signature_of(submission));
@@ -34,7 +36,7 @@ InternedSignatures::Entry* InternedSignatures::acquire(const Submission& submiss
 
 void InternedSignatures::retire(Entry& entry) noexcept {
   try {
-    retired_.emplace(entry.interned.name_digest, entry.interned.signature.operation);
+    retired_names_.emplace(entry.interned.name_digest, entry.interned.signature.operation);
   } catch (const std::bad_alloc&) {
     return;
   }
@@ -43,7 +45,7 @@ void InternedSignatures::retire(Entry& entry) noexcept {
 
 void InternedSignatures::release_all() noexcept {
   for (auto& [name, entry] : entries_) release(entry);
-  retired_.clear();
+  retired_names_.clear();
 }
 
 void InternedSignatures::erase(Entry& entry) noexcept {

@@ -13,7 +13,8 @@
 
 namespace farandole {
 
-// At most this many names of a group have an id, and at most this many unused signatures are kept.
+// At most this many signatures of a group have an id in its agreement, and about this many unused
+// signatures are kept.
 inline constexpr std::size_t kNamesMax = 65536;
 
 class InternedSignatures {
@@ -23,11 +24,11 @@ class InternedSignatures {
     bool in_use = true;
   };
 
-  // Keeps all entries that are in use, and about `names_max` entries in total.
+  // Keeps about `names_max` entries, or more if more are in use.
   explicit InternedSignatures(std::size_t names_max = kNamesMax) : names_max_(names_max) {}
 
-  // Returns the operation of the call that uses the name, or of a call with a dropped handle; empty
-  // if the name is free.
+  // Returns the operation of the call that uses the name, even if the handle of that call was
+  // dropped; empty if the name is free.
   std::optional<Operation> operation_using(const std::string& name) const;
   // Returns the entry for a checked submission, whose name is in use from now on; null if the
   // name was in use already. The entry does not change until release(), retire() or erase(). If
@@ -53,7 +54,7 @@ class InternedSignatures {
   std::size_t names_max_;
   std::unordered_map<std::string, Entry> entries_;
   // The digests of the names that stay in use forever, and the operations of their calls.
-  std::unordered_map<std::uint64_t, Operation> retired_;
+  std::unordered_map<std::uint64_t, Operation> retired_names_;
 };
 
 }  // namespace farandole

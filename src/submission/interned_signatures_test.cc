@@ -21,11 +21,11 @@ Submission allreduce_of(std::int64_t rows, const std::string& name = "x") {
 
 TEST(InternedSignatures, ARepeatedCallFindsItsEntryAgain) {
   InternedSignatures interned(8);
-  InternedSignatures::Entry& first = *interned.acquire(allreduce_of(3));
-  EXPECT_EQ(first.interned.signature, signature_of(allreduce_of(3)));
-  EXPECT_EQ(first.interned.digest, digest_of(first.interned.signature));
-  InternedSignatures::release(first);
-  EXPECT_EQ(interned.acquire(allreduce_of(3)), &first);
+  InternedSignatures::Entry& first_entry = *interned.acquire(allreduce_of(3));
+  EXPECT_EQ(first_entry.interned.signature, signature_of(allreduce_of(3)));
+  EXPECT_EQ(first_entry.interned.digest, digest_of(first_entry.interned.signature));
+  InternedSignatures::release(first_entry);
+  EXPECT_EQ(interned.acquire(allreduce_of(3)), &first_entry);
 }
 
 TEST(InternedSignatures, AChangedCallGetsANewSignature) {
@@ -48,9 +48,9 @@ TEST(InternedSignatures, EntriesInUseStayWhenThereAreTooMany) {
 
 TEST(InternedSignatures, ANameInUseCannotBeAcquired) {
   InternedSignatures interned(2);
-  InternedSignatures::Entry* const first = interned.acquire(allreduce_of(1));
+  InternedSignatures::Entry* const first_entry = interned.acquire(allreduce_of(1));
   EXPECT_EQ(interned.acquire(allreduce_of(2)), nullptr);
-  EXPECT_EQ(first->interned.signature, signature_of(allreduce_of(1)));
+  EXPECT_EQ(first_entry->interned.signature, signature_of(allreduce_of(1)));
 }
 
 TEST(InternedSignatures, ARetiredNameStaysInUseWithoutAnEntry) {
@@ -93,14 +93,14 @@ TEST(InternedSignatures, IsSignatureOfIsTrueForEqualSignaturesOnly) {
   submissions[8].prescale = 2;
   submissions[9].postscale = -1;
   for (const Operation operation : {Operation::kBroadcast, Operation::kAllgather}) {
-    Submission other = submission;
-    other.operation = operation;
-    other.root_rank = 1;
-    submissions.push_back(other);
-    other.shape = {5, 2};
-    submissions.push_back(other);
-    other.reduce_op = ReduceOp::kMin;
-    submissions.push_back(other);
+    Submission other_submission = submission;
+    other_submission.operation = operation;
+    other_submission.root_rank = 1;
+    submissions.push_back(other_submission);
+    other_submission.shape = {5, 2};
+    submissions.push_back(other_submission);
+    other_submission.reduce_op = ReduceOp::kMin;
+    submissions.push_back(other_submission);
   }
   Submission barrier;
   barrier.name = "x";

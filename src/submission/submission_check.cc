@@ -37,9 +37,10 @@ Status check_membership(const Submission& submission, std::span<const int> ranks
 
 Status check_message(const Submission& submission, std::span<const int> ranks, int rank) {
   if (!row_of(submission.operation).is_message) return {};
-  const bool from_any = submission.operation == Operation::kReceive &&
-                        submission.peer == kAnyRank && ranks.size() > 1;
-  if (!from_any && (submission.peer == rank || !std::ranges::binary_search(ranks, submission.peer)))
+  const bool from_any_rank = submission.operation == Operation::kReceive &&
+                             submission.peer == kAnyRank && ranks.size() > 1;
+  if (!from_any_rank &&
+      (submission.peer == rank || !std::ranges::binary_search(ranks, submission.peer)))
     return Status::fix_call(
         format_text("{} names rank {} as the other rank; name another rank of the group ({})",
                     call_title(submission), submission.peer, join_text(ranks, ", ")));
@@ -218,8 +219,8 @@ bool is_signature_of(const Signature& signature, const Submission& submission) {
     return false;
   if (row.rooted && signature.root_rank != submission.root_rank) return false;
   if (row.reduces && (signature.reduce_op != submission.reduce_op ||
-                      !same_bits(signature.prescale, submission.prescale) ||
-                      !same_bits(signature.postscale, submission.postscale)))
+                      !have_same_bits(signature.prescale, submission.prescale) ||
+                      !have_same_bits(signature.postscale, submission.postscale)))
     return false;
   if (row.shape_rule == ShapeRule::kNone) return true;
   std::span<const std::int64_t> dimensions = submission.shape;

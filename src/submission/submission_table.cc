@@ -12,7 +12,7 @@
 namespace farandole {
 namespace {
 
-// Slots for the newest records, which need no search.
+// The newest records are in an array of this size, where they are found without a search.
 constexpr std::size_t kRecentSlots = 4096;
 constexpr std::size_t kSpareRecordsMax = 4096;  // unused records that are kept for later calls
 constexpr std::size_t kSpareNameBytesMax = 256;
@@ -97,9 +97,9 @@ Record& SubmissionTable::make_record(const Submission& submission) {
   return *slot;
 }
 
-// Names repeat, so that the agreement can predict their calls. They repeat only after all earlier
-// results were taken. Before that, the names in use may differ between ranks, because a program may
-// first take the result that comes first.
+// The names of unnamed calls repeat, so that the agreement can predict these calls. They repeat
+// only after all earlier results were taken. Until then, the names in use may differ between ranks,
+// because a program may take results in the order in which they come.
 void SubmissionTable::choose_name(GroupCalls& calls, Record& record) {
   Submission& submission = record.submission;
   UnnamedCalls& unnamed = calls.unnamed_calls[submission.operation];
@@ -161,19 +161,19 @@ void SubmissionTable::finish(Record& record) {
 }
 
 std::size_t SubmissionTable::untaken_results(GroupId group) const {
-  const auto found = groups_.find(group);
-  return found == groups_.end() ? 0 : found->second.untaken_results;
+  const auto calls = groups_.find(group);
+  return calls == groups_.end() ? 0 : calls->second.untaken_results;
 }
 
-Record* SubmissionTable::oldest() {
+Record* SubmissionTable::oldest_call() {
   Record* oldest = nullptr;
-  const auto compare = [&](Record* record) {
+  const auto keep_if_older = [&](Record* record) {
     if (record == nullptr || record->finished) return;
     if (record->submission.operation == Operation::kJoin) return;
     if (oldest == nullptr || record->handle < oldest->handle) oldest = record;
   };
-  for (const auto& record : recent_records_) compare(record.get());
-  for (const auto& [handle, record] : older_records_) compare(record.get());
+  for (const auto& record : recent_records_) keep_if_older(record.get());
+  for (const auto& [handle, record] : older_records_) keep_if_older(record.get());
   return oldest;
 }
 
@@ -198,9 +198,9 @@ void SubmissionTable::end_join(const Record& record) {
   if (all_have_joined) release_all_names(record.submission.group);
 }
 
-// No collective call of the group is in flight: all earlier calls were decided before the join, and
-// this rank has made no call after it. Messages may be in flight, but they no longer need their
-// names.
+// At this point, no collective call of the group is in flight: all earlier calls were decided
+// before the join, and this rank has made no call after it. Messages may be in flight, but they no
+// longer need their names.
 void SubmissionTable::release_all_names(GroupId group) {
   const auto release = [group](Record* record) {
     if (record == nullptr || record->submission.group != group) return;

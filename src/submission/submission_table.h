@@ -31,7 +31,7 @@ struct Record {
   // names.
   InternedSignatures::Entry* interned = nullptr;
   std::uint32_t unnamed_number = 0;  // SubmissionContext::unnamed_number
-  TimePoint submitted{};
+  TimePoint submitted_at{};
   SubmissionContext context;
   std::size_t index_in_flight = 0;  // position in GroupMember::in_flight_
   Outcome outcome;
@@ -53,7 +53,7 @@ class SubmissionTable {
   void roll_back(Record& record);
   Record* find(Handle handle);  // null if the handle is unknown
 
-  // Call it when the record's outcome is set. A dropped record is erased.
+  // Call it when the record's outcome is set. If the record was dropped, this function erases it.
   void finish(Record& record);
   // Returns the outcome of a finished record and erases the record. Then the name may be used
   // again. If the record is a join that has succeeded, all names of the group may be used again,
@@ -67,13 +67,14 @@ class SubmissionTable {
   // Erases a removed group. All its results must have been taken. Throws nothing.
   void forget_group(GroupId group);
 
-  std::size_t in_flight() const { return in_flight_; }
-  // How many of the calls in flight have a completion. Perhaps no thread waits for such a call.
+  std::size_t calls_in_flight() const { return in_flight_; }
+  // How many of the calls in flight have a completion. Perhaps no thread waits for such a call, so
+  // the engine's own threads must finish it.
   std::size_t calls_with_completion() const { return calls_with_completion_; }
   // How many results of the group were not taken, including those of dropped calls.
   std::size_t untaken_results(GroupId group) const;
   // The oldest call in flight that is not a join; null if there is none.
-  Record* oldest();
+  Record* oldest_call();
 
  private:
   // The unnamed calls of one operation.

@@ -11,14 +11,14 @@
 namespace farandole {
 namespace {
 
-Submission unnamed(Operation operation = Operation::kAllreduce) {
+Submission unnamed_call(Operation operation = Operation::kAllreduce) {
   Submission submission;
   submission.operation = operation;
   return submission;
 }
 
 std::string add_and_get_name(SubmissionTable& table) {
-  const Result<Record*> record = table.add(unnamed());
+  const Result<Record*> record = table.add(unnamed_call());
   return record.ok() ? (*record)->submission.name : record.status().message();
 }
 
@@ -26,21 +26,21 @@ std::string add_and_get_name(SubmissionTable& table) {
 TEST(SubmissionTable, AutomaticNamesBeginAgainWhenAllResultsWereTaken) {
   SubmissionTable table;
   std::vector<Record*> records;
-  for (int i = 0; i < 4; ++i) records.push_back(*table.add(unnamed()));
+  for (int i = 0; i < 4; ++i) records.push_back(*table.add(unnamed_call()));
   EXPECT_EQ(records[3]->submission.name, "allreduce.noname.3");
   const auto take = [&](std::size_t index) {
     table.finish(*records[index]);
     EXPECT_TRUE(table.take(records[index]->handle).status.ok());
   };
   for (const std::size_t index : {2U, 1U, 3U}) take(index);
-  records.push_back(*table.add(unnamed()));
+  records.push_back(*table.add(unnamed_call()));
   EXPECT_EQ(records[4]->submission.name, "allreduce.noname.4");
   take(4);
   take(0);
-  Record& first = **table.add(unnamed());
+  Record& first = **table.add(unnamed_call());
   EXPECT_EQ(first.submission.name, "allreduce.noname.0");
   EXPECT_EQ(first.unnamed_number, 6U);
-  EXPECT_EQ((*table.add(unnamed(Operation::kBroadcast)))->unnamed_number, 1U);
+  EXPECT_EQ((*table.add(unnamed_call(Operation::kBroadcast)))->unnamed_number, 1U);
 }
 
 TEST(SubmissionTable, AutomaticNamesRepeat) {
@@ -49,7 +49,7 @@ TEST(SubmissionTable, AutomaticNamesRepeat) {
   std::vector<Handle> handles(kInFlight);
   std::set<std::string> names;
   for (std::size_t i = 0; i < 1'000'000; ++i) {
-    Record& record = **table.add(unnamed());
+    Record& record = **table.add(unnamed_call());
     handles[i % kInFlight] = record.handle;
     names.insert(record.submission.name);
     if (i % kInFlight + 1 < kInFlight) continue;
@@ -64,55 +64,55 @@ TEST(SubmissionTable, AutomaticNamesRepeat) {
 // The name of the later call depends only on which calls the program has made and taken. It does
 // not depend on whether the earlier call has finished, or whether its handle was dropped.
 TEST(SubmissionTable, OneNameServesTwoOperations) {
-  const auto named = [](Operation operation) {
-    Submission submission = unnamed(operation);
+  const auto named_call = [](Operation operation) {
+    Submission submission = unnamed_call(operation);
     submission.name = "x";
     return submission;
   };
   for (const bool drops : {false, true}) {
     SubmissionTable table;
-    Record& first = **table.add(named(Operation::kAllreduce));
+    Record& first = **table.add(named_call(Operation::kAllreduce));
     if (drops) {
       table.finish(first);
       table.drop(first.handle);
     }
-    Record& second = **table.add(named(Operation::kBroadcast));
+    Record& second = **table.add(named_call(Operation::kBroadcast));
     EXPECT_EQ(second.submission.name, "x (broadcast)");
-    EXPECT_FALSE(table.add(named(Operation::kAllreduce)).ok());
-    const Status second_status = table.add(named(Operation::kBroadcast)).status();
+    EXPECT_FALSE(table.add(named_call(Operation::kAllreduce)).ok());
+    const Status second_status = table.add(named_call(Operation::kBroadcast)).status();
     EXPECT_EQ(second_status.message().substr(0, 13), "`x` is in use");
     if (drops) continue;
     table.finish(first);
     (void)table.take(first.handle);
-    EXPECT_EQ((*table.add(named(Operation::kBroadcast)))->submission.name, "x");
-    EXPECT_EQ((*table.add(named(Operation::kAllreduce)))->submission.name, "x (allreduce)");
+    EXPECT_EQ((*table.add(named_call(Operation::kBroadcast)))->submission.name, "x");
+    EXPECT_EQ((*table.add(named_call(Operation::kAllreduce)))->submission.name, "x (allreduce)");
   }
 }
 
 // The index of a dropped call stays in use, but needs no memory.
 TEST(SubmissionTable, DroppedCallsLeaveOnlyTheirIndices) {
   SubmissionTable table;
-  constexpr int kDropped = 100'000;
-  for (int i = 0; i < kDropped; ++i) {
-    Record& record = **table.add(unnamed());
+  constexpr int kDroppedCalls = 100'000;
+  for (int i = 0; i < kDroppedCalls; ++i) {
+    Record& record = **table.add(unnamed_call());
     const Handle handle = record.handle;
     if (i % 2 == 0) table.drop(handle);
     table.finish(record);
     if (i % 2 == 1) table.drop(handle);
     ASSERT_EQ(table.find(handle), nullptr);
   }
-  EXPECT_EQ(table.in_flight(), 0U);
-  EXPECT_EQ(add_and_get_name(table), "allreduce.noname." + std::to_string(kDropped));
+  EXPECT_EQ(table.calls_in_flight(), 0U);
+  EXPECT_EQ(add_and_get_name(table), "allreduce.noname." + std::to_string(kDroppedCalls));
 }
 
-Submission named(const std::string& name, GroupId group = kWorld) {
-  Submission submission = unnamed();
+Submission named_call(const std::string& name, GroupId group = kWorld) {
+  Submission submission = unnamed_call();
   submission.name = name;
   submission.group = group;
   return submission;
 }
 
-bool is_free(SubmissionTable& table, const Submission& submission) {
+bool is_accepted(SubmissionTable& table, const Submission& submission) {
   const Result<Record*> record = table.add(submission);
   if (record.ok()) table.roll_back(**record);
   return record.ok();
@@ -121,39 +121,39 @@ bool is_free(SubmissionTable& table, const Submission& submission) {
 // The time at which a call finishes does not matter, because it differs between ranks.
 TEST(SubmissionTable, ANameIsInUseUntilItsResultIsTaken) {
   SubmissionTable table;
-  Record& record = **table.add(named("loss"));
-  EXPECT_FALSE(is_free(table, named("loss")));
+  Record& record = **table.add(named_call("loss"));
+  EXPECT_FALSE(is_accepted(table, named_call("loss")));
   table.finish(record);
-  EXPECT_FALSE(is_free(table, named("loss")));
+  EXPECT_FALSE(is_accepted(table, named_call("loss")));
   (void)table.take(record.handle);
-  EXPECT_TRUE(is_free(table, named("loss")));
+  EXPECT_TRUE(is_accepted(table, named_call("loss")));
 }
 
 TEST(SubmissionTable, TheNameOfADroppedCallStaysInUseInItsGroup) {
   for (const bool dropped_first : {true, false}) {
     SubmissionTable table;
-    const Handle handle = (*table.add(named("loss")))->handle;
+    const Handle handle = (*table.add(named_call("loss")))->handle;
     if (dropped_first) table.drop(handle);
-    EXPECT_FALSE(is_free(table, named("loss")));
+    EXPECT_FALSE(is_accepted(table, named_call("loss")));
     table.finish(*table.find(handle));
     if (!dropped_first) table.drop(handle);
     EXPECT_EQ(table.find(handle), nullptr);
-    EXPECT_FALSE(is_free(table, named("loss")));
-    EXPECT_TRUE(is_free(table, named("loss", 7)));
+    EXPECT_FALSE(is_accepted(table, named_call("loss")));
+    EXPECT_TRUE(is_accepted(table, named_call("loss", 7)));
     EXPECT_EQ(table.untaken_results(kWorld), 1U);
   }
 }
 
 TEST(SubmissionTable, AfterAJoinCallsAreRejectedUntilItsResultIsTaken) {
   SubmissionTable table;
-  Record& join = **table.add(unnamed(Operation::kJoin));
-  EXPECT_FALSE(is_free(table, unnamed()));
-  EXPECT_TRUE(is_free(table, unnamed(Operation::kSend)));
-  EXPECT_FALSE(is_free(table, unnamed())) << "a message does not end the join";
+  Record& join = **table.add(unnamed_call(Operation::kJoin));
+  EXPECT_FALSE(is_accepted(table, unnamed_call()));
+  EXPECT_TRUE(is_accepted(table, unnamed_call(Operation::kSend)));
+  EXPECT_FALSE(is_accepted(table, unnamed_call())) << "a message does not end the join";
   table.finish(join);
-  EXPECT_FALSE(is_free(table, unnamed()));
+  EXPECT_FALSE(is_accepted(table, unnamed_call()));
   (void)table.take(join.handle);
-  EXPECT_TRUE(is_free(table, unnamed()));
+  EXPECT_TRUE(is_accepted(table, unnamed_call()));
 }
 
 // Only two ranks make a message. If the name of a message changed the names of other calls, the
@@ -161,7 +161,7 @@ TEST(SubmissionTable, AfterAJoinCallsAreRejectedUntilItsResultIsTaken) {
 TEST(SubmissionTable, MessagesAndOtherCallsMayHaveTheSameName) {
   SubmissionTable table;
   for (const Operation operation : {Operation::kSend, Operation::kReceive, Operation::kAllreduce}) {
-    Submission submission = unnamed(operation);
+    Submission submission = unnamed_call(operation);
     submission.name = "x";
     const auto record = table.add(submission);
     ASSERT_TRUE(record.ok());
@@ -203,8 +203,8 @@ std::vector<std::string> run_random_program(unsigned program, unsigned timing) {
   for (int step = 0; step < 300; ++step) {
     const bool takes_result = random_below(program_random, 3) == 0;
     Submission call = random_below(program_random, 2) == 0
-                          ? unnamed()
-                          : named({"abcdef"[random_below(program_random, 6)]});
+                          ? unnamed_call()
+                          : named_call({"abcdef"[random_below(program_random, 6)]});
     if (random_below(program_random, 4) == 0) call.operation = Operation::kBroadcast;
     if (random_below(program_random, 50) == 0) call.operation = Operation::kJoin;
     const bool is_kept = random_below(program_random, 8) != 0 || call.operation == Operation::kJoin;
@@ -249,7 +249,7 @@ TEST(SubmissionTable, NamesDependOnTheProgramAndNotOnTiming) {
 TEST(SubmissionTable, ARemovedGroupLeavesNoState) {
   SubmissionTable table;
   table.forget_group(7);  // there was no call in this group
-  table.roll_back(**table.add(named("x", 7)));
+  table.roll_back(**table.add(named_call("x", 7)));
   table.forget_group(7);
   EXPECT_EQ(table.untaken_results(7), 0U);
 }
@@ -260,7 +260,7 @@ TEST(SubmissionTable, AnOldHandleIsFoundAfterManyNewerOnes) {
   constexpr Handle kInterval = 1000;
   std::vector<Record*> kept_records;
   for (Handle number = 0; number < 20 * kInterval; ++number) {
-    Record& record = **table.add(unnamed());
+    Record& record = **table.add(unnamed_call());
     if (number % kInterval == 0) {
       kept_records.push_back(&record);
       continue;
@@ -268,8 +268,8 @@ TEST(SubmissionTable, AnOldHandleIsFoundAfterManyNewerOnes) {
     table.finish(record);
     EXPECT_TRUE(table.take(record.handle).status.ok());
   }
-  EXPECT_EQ(table.oldest(), kept_records.front());
-  EXPECT_EQ(table.in_flight(), kept_records.size());
+  EXPECT_EQ(table.oldest_call(), kept_records.front());
+  EXPECT_EQ(table.calls_in_flight(), kept_records.size());
   for (Record* const record : kept_records) {
     const Handle handle = record->handle;
     ASSERT_EQ(table.find(handle), record);
@@ -277,15 +277,15 @@ TEST(SubmissionTable, AnOldHandleIsFoundAfterManyNewerOnes) {
     EXPECT_TRUE(table.take(handle).status.ok());
     EXPECT_EQ(table.find(handle), nullptr);
   }
-  EXPECT_EQ(table.in_flight(), 0U);
+  EXPECT_EQ(table.calls_in_flight(), 0U);
 }
 
 TEST(SubmissionTable, ARolledBackSubmissionLeavesNoState) {
   SubmissionTable table;
-  table.roll_back(**table.add(unnamed(Operation::kJoin)));
-  table.roll_back(**table.add(unnamed()));
-  EXPECT_EQ(table.in_flight(), 0U);
-  Record& record = **table.add(unnamed());
+  table.roll_back(**table.add(unnamed_call(Operation::kJoin)));
+  table.roll_back(**table.add(unnamed_call()));
+  EXPECT_EQ(table.calls_in_flight(), 0U);
+  Record& record = **table.add(unnamed_call());
   EXPECT_EQ(record.submission.name, "allreduce.noname.0");
   EXPECT_EQ(record.unnamed_number, 1U);
   EXPECT_EQ(table.untaken_results(kWorld), 1U);
@@ -298,9 +298,9 @@ TEST(SubmissionTable, AJoinWhoseHandleIsDroppedEnds) {
     SubmissionTable table;
     EXPECT_EQ(add_and_get_name(table), "allreduce.noname.0");
     table.finish(*table.find(1));
-    Record& join = **table.add(unnamed(Operation::kJoin));
+    Record& join = **table.add(unnamed_call(Operation::kJoin));
     const Handle handle = join.handle;
-    EXPECT_FALSE(table.add(unnamed()).ok()) << "not before all ranks have joined";
+    EXPECT_FALSE(table.add(unnamed_call()).ok()) << "not before all ranks have joined";
     join.outcome.last_joined = 0;
     if (finishes_first) table.finish(join);
     table.drop(handle);
@@ -317,43 +317,43 @@ TEST(SubmissionTable, AfterAJoinAllNamesAreFree) {
     table.finish(record);
     return record.handle;
   };
-  Submission named = unnamed();
-  named.name = "x";
-  const Handle first = add(unnamed());
-  table.drop(add(unnamed()));
-  const Handle first_named = add(named);
-  named.name = "dropped";
-  table.drop(add(named));
-  Submission in_other_group = unnamed();
-  in_other_group.group = 1;
-  const Handle call_in_other_group = add(in_other_group);
-  Record& join = **table.add(unnamed(Operation::kJoin));
+  Submission named_call = unnamed_call();
+  named_call.name = "x";
+  const Handle first_unnamed = add(unnamed_call());
+  table.drop(add(unnamed_call()));
+  const Handle first_named = add(named_call);
+  named_call.name = "dropped";
+  table.drop(add(named_call));
+  Submission submission_in_other_group = unnamed_call();
+  submission_in_other_group.group = 1;
+  const Handle call_in_other_group = add(submission_in_other_group);
+  Record& join = **table.add(unnamed_call(Operation::kJoin));
   join.outcome.last_joined = 0;
   table.finish(join);
   (void)table.take(join.handle);
 
   EXPECT_EQ(add_and_get_name(table), "allreduce.noname.0");
-  EXPECT_TRUE(table.add(named).ok());
-  named.name = "x";
-  EXPECT_TRUE(table.add(named).ok());
-  EXPECT_EQ((*table.add(in_other_group))->submission.name, "allreduce.noname.1");
+  EXPECT_TRUE(table.add(named_call).ok());
+  named_call.name = "x";
+  EXPECT_TRUE(table.add(named_call).ok());
+  EXPECT_EQ((*table.add(submission_in_other_group))->submission.name, "allreduce.noname.1");
   // The program can still take the old results. This must not free a name a second time.
-  for (const Handle handle : {first, first_named, call_in_other_group})
+  for (const Handle handle : {first_unnamed, first_named, call_in_other_group})
     EXPECT_TRUE(table.take(handle).status.ok());
   EXPECT_EQ(add_and_get_name(table), "allreduce.noname.1");
-  EXPECT_FALSE(table.add(named).ok());
-  EXPECT_EQ((*table.add(in_other_group))->submission.name, "allreduce.noname.2");
+  EXPECT_FALSE(table.add(named_call).ok());
+  EXPECT_EQ((*table.add(submission_in_other_group))->submission.name, "allreduce.noname.2");
 }
 
 TEST(SubmissionTable, TheOldestCallIsNotAJoin) {
   SubmissionTable table;
-  Submission join = unnamed(Operation::kJoin);
+  Submission join = unnamed_call(Operation::kJoin);
   join.group = 1;
   ASSERT_TRUE(table.add(join).ok());
-  EXPECT_EQ(table.oldest(), nullptr);
-  Record* const first = *table.add(unnamed());
-  ASSERT_TRUE(table.add(unnamed()).ok());
-  EXPECT_EQ(table.oldest(), first);
+  EXPECT_EQ(table.oldest_call(), nullptr);
+  Record* const first = *table.add(unnamed_call());
+  ASSERT_TRUE(table.add(unnamed_call()).ok());
+  EXPECT_EQ(table.oldest_call(), first);
 }
 
 }  // namespace

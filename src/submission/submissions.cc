@@ -43,44 +43,46 @@ void Submissions::forget_group(GroupId group) {
 }
 
 void Submissions::set_open(GroupId group, bool is_open) {
-  const auto found = group_is_open_.find(group);
-  if (found != group_is_open_.end())
-    found->second = is_open;  // no entry if this rank is not a member
+  const auto group_entry = group_is_open_.find(group);
+  if (group_entry != group_is_open_.end())
+    group_entry->second = is_open;  // no entry if this rank is not a member
 }
 
 Status Submissions::add(std::span<const Submission> batch, std::span<Handle> handles,
                         TimePoint now) {
   // The capacity doubles: many small batches may come before the loop takes them.
-  if (const std::size_t capacity_needed = arrived_.size() + batch.size();
-      capacity_needed > arrived_.capacity())
-    arrived_.reserve(std::max(capacity_needed, 2 * arrived_.capacity()));
+  if (const std::size_t capacity_needed = arrived_records_.size() + batch.size();
+      capacity_needed > arrived_records_.capacity())
+    arrived_records_.reserve(std::max(capacity_needed, 2 * arrived_records_.capacity()));
   for (const Submission& submission : batch) contexts_.add_group(submission.group);
   FARANDOLE_TRY(add_all(batch, handles));
-  const std::uint32_t number = batch.size() > 1 ? contexts_.next_batch() : 0;
+  const std::uint32_t batch_number = batch.size() > 1 ? contexts_.next_batch() : 0;
   for (std::size_t i = 0; i < batch.size(); ++i) {
     Record* const record = table_.find(handles[i]);
-    record->submitted = now;
+    record->submitted_at = now;
     // Ranks send and receive different messages, so messages must not influence predictions.
     const bool is_message = row_of(record->submission.operation).is_message;
-    if (!is_message) record->context = contexts_.submitted(record->submission.group, number);
+    if (!is_message)
+      record->context = contexts_.count_submitted(record->submission.group, batch_number);
     record->context.unnamed_number = record->unnamed_number;
     record->observed = is_message;
-    arrived_.push_back(record);
+    arrived_records_.push_back(record);
   }
   return {};
 }
 
 Status Submissions::add_all(std::span<const Submission> batch, std::span<Handle> handles) {
-  std::size_t added = 0;
+  std::size_t added_count = 0;
   const auto undo = [&] {
-    while (added > 0) table_.roll_back(*table_.find(handles[--added]));
+    while (added_count > 0) table_.roll_back(*table_.find(handles[--added_count]));
   };
   try {
-    for (; added < batch.size(); ++added) {
-      const Status rejection = rejection_of(batch[added]);
-      const auto record = rejection.ok() ? table_.add(batch[added]) : Result<Record*>(rejection);
+    for (; added_count < batch.size(); ++added_count) {
+      const Status rejection = rejection_of(batch[added_count]);
+      const auto record =
+          rejection.ok() ? table_.add(batch[added_count]) : Result<Record*>(rejection);
       if (record.ok()) {
-        handles[added] = (*record)->handle;
+        handles[added_count] = (*record)->handle;
         continue;
       }
       undo();
@@ -99,7 +101,8 @@ Status Submissions::rejection_of(const Submission& submission) const {
   const auto ended_group = ended_groups_.find(group);
   if (ended_group != ended_groups_.end() && !row_of(submission.operation).is_message)
     return ended_group->second;
-  if (const auto found = group_is_open_.find(group); found != group_is_open_.end() && found->second)
+  if (const auto group_entry = group_is_open_.find(group);
+      group_entry != group_is_open_.end() && group_entry->second)
     return {};
   return Status::fix_call(
       format_text("group {} is being removed; no more calls can be made in it", group));
@@ -113,7 +116,7 @@ bool Submissions::poll(Handle handle) {
 
 void Submissions::observe(Record* record) {
   if (record == nullptr || !record->finished || std::exchange(record->observed, true)) return;
-  contexts_.observed(record->submission.group);
+  contexts_.count_observed(record->submission.group);
 }
 
 Outcome Submissions::peek(Handle handle) {
@@ -135,11 +138,11 @@ Outcome Submissions::take(Handle handle) {
 void Submissions::drop(Handle handle) {
   Record* const record = table_.find(handle);
   if (record != nullptr && !std::exchange(record->observed, true))
-    contexts_.dropped(record->submission.group);
+    contexts_.count_dropped(record->submission.group);
   table_.drop(handle);
 }
 
-std::size_t Submissions::unfinished(const HandleRange& range) {
+std::size_t Submissions::count_unfinished(const HandleRange& range) {
   std::size_t unfinished = 0;
   for (Handle handle = range.first; range.contains(handle); ++handle) {
     const Record* const record = table_.find(handle);

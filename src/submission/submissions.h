@@ -41,27 +41,27 @@ class Submissions {
   // them from take_arrived().
   Status add(std::span<const Submission> batch, std::span<Handle> handles, TimePoint now);
   // The last `count` records that were added.
-  std::span<Record* const> newest(std::size_t count) const {
-    return std::span(arrived_).last(count);
+  std::span<Record* const> newest_records(std::size_t count) const {
+    return std::span(arrived_records_).last(count);
   }
   // Moves the added records to `records`, which must be empty. Its memory is reused for later
   // records.
-  void take_arrived(std::vector<Record*>& records) { records.swap(arrived_); }
+  void take_arrived(std::vector<Record*>& records) { records.swap(arrived_records_); }
 
   bool poll(Handle handle);
   Outcome peek(Handle handle);
   Outcome take(Handle handle);
   void drop(Handle handle);
   // How many calls of the range are not finished; unknown handles count as finished.
-  std::size_t unfinished(const HandleRange& range);
+  std::size_t count_unfinished(const HandleRange& range);
 
   // Call it when the record's outcome is set.
   void finish(Record& record) { table_.finish(record); }
 
-  std::size_t in_flight() const { return table_.in_flight(); }
+  std::size_t calls_in_flight() const { return table_.calls_in_flight(); }
   std::size_t calls_with_completion() const { return table_.calls_with_completion(); }
-  // Returns SubmissionTable::oldest().
-  const Record* oldest() { return table_.oldest(); }
+  // Returns SubmissionTable::oldest_call().
+  const Record* oldest_call() { return table_.oldest_call(); }
 
  private:
   Status rejection_of(const Submission& submission) const;
@@ -74,7 +74,7 @@ class Submissions {
 
   SubmissionTable table_;
   ContextTracker contexts_;
-  std::vector<Record*> arrived_;  // the holder of the progress lock has not taken these yet
+  std::vector<Record*> arrived_records_;  // the holder of the progress lock has not taken these yet
   std::map<GroupId, bool>
       group_is_open_;  // this rank's groups; false if the group is being removed
   std::map<GroupId, Status> ended_groups_;  // this rank's groups that have ended, with the reason

@@ -42,11 +42,11 @@ class SubmissionsTest : public testing::Test {
 
 TEST_F(SubmissionsTest, ABatchArrivesInItsOrder) {
   ASSERT_TRUE(add({call_named("a"), call_named("b")}).ok());
-  const std::vector<Handle> first = handles_;
+  const std::vector<Handle> batch_handles = handles_;
   ASSERT_TRUE(add({call_named("c")}).ok());
-  EXPECT_EQ(submissions_.newest(1).front()->submission.name, "c");
-  EXPECT_EQ(submissions_.in_flight(), 3U);
-  EXPECT_EQ(submissions_.unfinished({first[0], 2}), 2U);
+  EXPECT_EQ(submissions_.newest_records(1).front()->submission.name, "c");
+  EXPECT_EQ(submissions_.calls_in_flight(), 3U);
+  EXPECT_EQ(submissions_.count_unfinished({batch_handles[0], 2}), 2U);
   std::vector<Record*> arrived;
   submissions_.take_arrived(arrived);
   ASSERT_EQ(arrived.size(), 3U);
@@ -54,15 +54,15 @@ TEST_F(SubmissionsTest, ABatchArrivesInItsOrder) {
   EXPECT_NE(arrived[0]->context.batch, 0U);
   EXPECT_EQ(arrived[0]->context.batch, arrived[1]->context.batch);
   EXPECT_EQ(arrived[2]->context.batch, 0U);
-  EXPECT_EQ(submissions_.oldest(), arrived[0]);
+  EXPECT_EQ(submissions_.oldest_call(), arrived[0]);
   submissions_.finish(*arrived[1]);
-  EXPECT_EQ(submissions_.unfinished({first[0], 2}), 1U);
+  EXPECT_EQ(submissions_.count_unfinished({batch_handles[0], 2}), 1U);
 }
 
 TEST_F(SubmissionsTest, ABatchIsAddedAsAWholeOrNotAtAll) {
   ASSERT_TRUE(add({call_named("a")}).ok());
   EXPECT_EQ(add({call_named("b"), call_named("a")}).code(), StatusCode::kFixCall);
-  EXPECT_EQ(submissions_.in_flight(), 1U);
+  EXPECT_EQ(submissions_.calls_in_flight(), 1U);
   EXPECT_TRUE(add({call_named("b")}).ok());
 }
 
@@ -77,22 +77,24 @@ TEST_F(SubmissionsTest, ResultsAreTakenOnce) {
   EXPECT_TRUE(submissions_.peek(handle).status.ok());
   EXPECT_TRUE(submissions_.take(handle).status.ok());
   EXPECT_EQ(submissions_.take(handle).status.code(), StatusCode::kFixCall);
-  EXPECT_EQ(submissions_.unfinished({handle, 1}), 0U);
+  EXPECT_EQ(submissions_.count_unfinished({handle, 1}), 0U);
 }
 
 // At a quiescent point the program has seen the end of all earlier calls, or has dropped them.
 TEST_F(SubmissionsTest, ContextsDependOnWhatTheProgramHasSeen) {
-  const auto points = [&] { return submissions_.newest(1).front()->context.quiescent_points; };
+  const auto quiescent_point_count = [&] {
+    return submissions_.newest_records(1).front()->context.quiescent_points;
+  };
   ASSERT_TRUE(add({call_named("a")}).ok());
-  const std::uint32_t first = points();
+  const std::uint32_t first_count = quiescent_point_count();
   const Handle handle = handles_[0];
   ASSERT_TRUE(add({call_named("b")}).ok());
-  EXPECT_EQ(points(), first);
+  EXPECT_EQ(quiescent_point_count(), first_count);
   submissions_.drop(handles_[0]);
   finish_all();
   EXPECT_TRUE(submissions_.poll(handle));
   ASSERT_TRUE(add({call_named("c")}).ok());
-  EXPECT_EQ(points(), first + 1);
+  EXPECT_EQ(quiescent_point_count(), first_count + 1);
 }
 
 TEST_F(SubmissionsTest, AGroupIsClosedOnlyAfterAllResultsAreTaken) {
@@ -111,11 +113,11 @@ TEST_F(SubmissionsTest, AGroupIsClosedOnlyAfterAllResultsAreTaken) {
 }
 
 TEST_F(SubmissionsTest, AnEndedGroupRejectsCallsWithItsFirstReason) {
-  const Status over = Status::rebuild_group("over");
-  submissions_.end_group(kGroup, over);
+  const Status first_reason = Status::rebuild_group("over");
+  submissions_.end_group(kGroup, first_reason);
   submissions_.end_group(kGroup, Status::stop("later"));
   EXPECT_TRUE(submissions_.is_over(kGroup));
-  EXPECT_EQ(add({call_named("a", kGroup)}), over);
+  EXPECT_EQ(add({call_named("a", kGroup)}), first_reason);
   EXPECT_FALSE(submissions_.is_over(kWorld));
   submissions_.forget_group(kGroup);
   EXPECT_FALSE(submissions_.is_over(kGroup));

@@ -26,66 +26,68 @@ Supervision::Supervision(std::vector<pid_t> pids, std::chrono::seconds grace, in
   for (const pid_t pid : pids) workers_.push_back({.pid = pid});
 }
 
-bool Supervision::is_alive(int rank) const { return worker(rank).is_alive(); }
+bool Supervision::is_alive(int local_rank) const { return worker(local_rank).is_alive(); }
 
-std::optional<ProcessEnd> Supervision::end_of(int rank) const {
-  const auto& end = worker(rank).end;
+std::optional<ProcessEnd> Supervision::end_of(int local_rank) const {
+  const auto& end = worker(local_rank).end;
   return end ? std::optional(end->process_end) : std::nullopt;
 }
 
-int Supervision::stopped_by(int rank) const { return is_alive(rank) ? worker(rank).stopped_by : 0; }
+int Supervision::stop_signal(int local_rank) const {
+  return is_alive(local_rank) ? worker(local_rank).stop_signal : 0;
+}
 
 void Supervision::enter_state(State state, std::optional<TimePoint> deadline) {
   state_ = state;
   deadline_ = deadline;
 }
 
-Actions Supervision::worker_ended(int rank, WorkerEnd end, bool is_needed) {
-  Worker& worker = workers_.at(static_cast<std::size_t>(rank));
+Actions Supervision::worker_ended(int local_rank, WorkerEnd end, bool is_needed) {
+  Worker& worker = workers_.at(static_cast<std::size_t>(local_rank));
   CHECK(!worker.end, "a worker ends once");
   const bool failed = is_needed && end.process_end.failed();
   const TimePoint now = end.at;
   worker.end = std::move(end);
-  if (is_needed) ended_ranks_.push_back(rank);
+  if (is_needed) ended_ranks_.push_back(local_rank);
   --living_count_;
   if (living_count_ == 0) deadline_.reset();
   if (!failed) return {};
   if (state_ == State::kRunning) {
-    if (!first_failed_rank_) first_failed_rank_ = rank;
+    if (!first_failed_rank_) first_failed_rank_ = local_rank;
     if (living_count_ > 0 && !is_elastic_) enter_state(State::kOwnErrors, now + kOwnErrorTime);
-  } else if (has_caused_other_failure(rank)) {
-    first_failed_rank_ = rank;
+  } else if (has_caused_other_failure(local_rank)) {
+    first_failed_rank_ = local_rank;
     other_failure_.reset();
   }
   return {};
 }
 
-void Supervision::worker_started(int rank, pid_t pid) {
-  if (first_failed_rank_ == rank) {
+void Supervision::worker_started(int local_rank, pid_t pid) {
+  if (first_failed_rank_ == local_rank) {
     if (!unsurvived_failure_) unsurvived_failure_ = failure();
     first_failed_rank_.reset();
   }
-  workers_.at(static_cast<std::size_t>(rank)) = {.pid = pid};
+  workers_.at(static_cast<std::size_t>(local_rank)) = {.pid = pid};
   ++living_count_;
-  std::erase(ended_ranks_, rank);
+  std::erase(ended_ranks_, local_rank);
 }
 
 void Supervision::failures_survived() {
   if (state_ != State::kRunning) return;
   first_failed_rank_.reset();
   unsurvived_failure_.reset();
-  std::erase_if(ended_ranks_, [this](int rank) { return !is_alive(rank); });
+  std::erase_if(ended_ranks_, [this](int local_rank) { return !is_alive(local_rank); });
 }
 
-Actions Supervision::cannot_go_on(const std::string& why, TimePoint now) {
-  if (state_ != State::kRunning || finished()) return {};
+Actions Supervision::end_elastic_job(const std::string& why, TimePoint now) {
+  if (state_ != State::kRunning || is_finished()) return {};
   why_it_ends_ = why;
   enter_state(State::kOwnErrors, now + kOwnErrorTime);
   return {{"the job ends: " + why}, std::nullopt, false};
 }
 
 Actions Supervision::end_at_next_commit(const std::string& why, Duration limit, TimePoint now) {
-  if ((state_ != State::kRunning && state_ != State::kOwnErrors) || finished()) return {};
+  if ((state_ != State::kRunning && state_ != State::kOwnErrors) || is_finished()) return {};
   why_it_ends_ = why;
   has_last_step_ = true;
   other_failure_.reset();
@@ -96,21 +98,21 @@ Actions Supervision::end_at_next_commit(const std::string& why, Duration limit, 
           false};
 }
 
-Actions Supervision::worker_stopped(int rank, int signal) {
-  Worker& worker = workers_.at(static_cast<std::size_t>(rank));
-  worker.stopped_by = signal;
+Actions Supervision::worker_stopped(int local_rank, int signal) {
+  Worker& worker = workers_.at(static_cast<std::size_t>(local_rank));
+  worker.stop_signal = signal;
   Actions actions;
-  actions.notices.push_back(name(rank) + " is stopped (" + signal_name(signal) + "); `kill -CONT " +
-                            std::to_string(worker.pid) + "` lets it go on");
+  actions.notices.push_back(name(local_rank) + " is stopped (" + signal_name(signal) +
+                            "); `kill -CONT " + std::to_string(worker.pid) + "` lets it go on");
   return actions;
 }
 
-Actions Supervision::worker_continued(int rank) {
-  Worker& worker = workers_.at(static_cast<std::size_t>(rank));
-  if (std::exchange(worker.stopped_by, 0) == 0) return {};
+Actions Supervision::worker_continued(int local_rank) {
+  Worker& worker = workers_.at(static_cast<std::size_t>(local_rank));
+  if (std::exchange(worker.stop_signal, 0) == 0) return {};
   Actions actions;
   // If we have sent the worker a signal to end it, we have also continued it ourselves.
-  if (worker.our_signal == 0) actions.notices.push_back(name(rank) + " goes on");
+  if (worker.our_signal == 0) actions.notices.push_back(name(local_rank) + " goes on");
   return actions;
 }
 
@@ -121,7 +123,7 @@ Actions Supervision::signal_received(int signal, TimePoint now) {
   const bool is_same_signal = (signal == ending_signal_ || ending_signal_ == SIGPIPE) &&
                               now - last_signal_time_ < kRepeatedSignalTime;
   last_signal_time_ = now;
-  if (is_same_signal || finished()) return {};
+  if (is_same_signal || is_finished()) return {};
   // If the user sends a signal to all nodes, another node may report it before it reaches us. Then
   // our workers have it already.
   if (state_ == State::kSignalled && ending_signal_ == 0) {
@@ -163,11 +165,11 @@ Actions Supervision::signal_received(int signal, TimePoint now) {
 // do not use the engine.
 Actions Supervision::other_node_failed(const NodeFailure& failure, TimePoint now) {
   if (other_failure_ && failure.has_caused(*other_failure_)) other_failure_ = failure;
-  if (const auto own = own_failure(); own && failure.has_caused(*own)) {
+  if (const auto failure_here = own_failure(); failure_here && failure.has_caused(*failure_here)) {
     other_failure_ = failure;
     first_failed_rank_.reset();
   }
-  if (state_ != State::kRunning || finished()) return {};
+  if (state_ != State::kRunning || is_finished()) return {};
   other_failure_ = failure;
   if (failure.signal != 0) {
     const int signal = static_cast<int>(failure.signal);
@@ -215,10 +217,10 @@ Actions Supervision::handle_deadline(TimePoint now) {
 Actions Supervision::terminate(int signal, TimePoint now) {
   Actions actions;
   if (first_failed_rank_) {
-    const ProcessEnd& how = worker(*first_failed_rank_).end->process_end;
-    actions.notices.push_back(name(*first_failed_rank_) + (how.signal != 0 ? " was " : " ") +
-                              describe(how) + "; ending " + living_ranks() + " with " +
-                              signal_name(signal));
+    const ProcessEnd& process_end = worker(*first_failed_rank_).end->process_end;
+    actions.notices.push_back(name(*first_failed_rank_) +
+                              (process_end.signal != 0 ? " was " : " ") + describe(process_end) +
+                              "; ending " + living_ranks() + " with " + signal_name(signal));
   }
   actions.forward_signal = signal;
   remember_signal(signal, now);
@@ -248,9 +250,9 @@ std::string Supervision::living_ranks() const {
   return ranks_text(ranks);
 }
 
-std::string Supervision::name(int rank) const {
-  return (is_elastic_ ? "worker " : "rank ") + std::to_string(first_rank_ + rank) + " (pid " +
-         std::to_string(worker(rank).pid) + ")";
+std::string Supervision::name(int local_rank) const {
+  return (is_elastic_ ? "worker " : "rank ") + std::to_string(first_rank_ + local_rank) + " (pid " +
+         std::to_string(worker(local_rank).pid) + ")";
 }
 
 // A worker that we have ended is not a cause of the failure, unless it had left the job before.
@@ -269,42 +271,44 @@ bool Supervision::is_root_cause(const Worker& worker) {
 }
 
 // Returns the rank of another node that made this worker fail.
-std::optional<std::uint32_t> Supervision::blamed_rank_elsewhere(int rank) const {
-  const auto blamed = worker(rank).end->record.blamed_rank;
-  if (!blamed || *blamed < 0 || is_root_cause(worker(rank))) return std::nullopt;
-  const bool is_present =
+std::optional<std::uint32_t> Supervision::blamed_rank_elsewhere(int local_rank) const {
+  const auto blamed = worker(local_rank).end->record.blamed_rank;
+  if (!blamed || *blamed < 0 || is_root_cause(worker(local_rank))) return std::nullopt;
+  const bool is_on_this_node =
       *blamed >= first_rank_ && *blamed < first_rank_ + static_cast<int>(workers_.size());
-  return is_present ? std::nullopt : std::optional(static_cast<std::uint32_t>(*blamed));
+  return is_on_this_node ? std::nullopt : std::optional(static_cast<std::uint32_t>(*blamed));
 }
 
-// Returns a worker of this node that still runs and has made `rank` fail by leaving the job. A
-// process first leaves the job and then ends, so the workers that fail because of it may end first.
-std::optional<int> Supervision::living_worker_blamed_by(int rank) const {
-  const auto blamed = worker(rank).end->record.blamed_rank;
-  if (!blamed || is_root_cause(worker(rank))) return std::nullopt;
-  const int local = *blamed - first_rank_;
-  if (local < 0 || local >= static_cast<int>(workers_.size()) || !worker(local).is_alive())
+// Returns a worker of this node that still runs and has made `local_rank` fail by leaving the job.
+// A process first leaves the job and then ends, so the workers that fail because of it may end
+// first.
+std::optional<int> Supervision::living_worker_blamed_by(int local_rank) const {
+  const auto blamed = worker(local_rank).end->record.blamed_rank;
+  if (!blamed || is_root_cause(worker(local_rank))) return std::nullopt;
+  const int blamed_local_rank = *blamed - first_rank_;
+  if (blamed_local_rank < 0 || blamed_local_rank >= static_cast<int>(workers_.size()) ||
+      !worker(blamed_local_rank).is_alive())
     return std::nullopt;
-  return local;
+  return blamed_local_rank;
 }
 
 // Whether this worker's failure has caused the failure of another node that was reported earlier.
-bool Supervision::has_caused_other_failure(int rank) const {
-  return other_failure_ && may_be_cause(worker(rank)) &&
-         other_failure_->blamed_rank == static_cast<std::uint32_t>(first_rank_ + rank) &&
-         !blamed_rank_elsewhere(rank);
+bool Supervision::has_caused_other_failure(int local_rank) const {
+  return other_failure_ && may_be_cause(worker(local_rank)) &&
+         other_failure_->blamed_rank == static_cast<std::uint32_t>(first_rank_ + local_rank) &&
+         !blamed_rank_elsewhere(local_rank);
 }
 
 // Returns the rank that made this rank fail. If this rank failed in init() and blames no rank, the
 // cause is the worker that ended first, because the launcher reports this end to the ranks in
 // init().
-std::optional<int> Supervision::cause_of(int rank) const {
-  const FlightReport& record = worker(rank).end->record;
-  if (is_root_cause(worker(rank))) return std::nullopt;
+std::optional<int> Supervision::cause_of(int local_rank) const {
+  const FlightReport& record = worker(local_rank).end->record;
+  if (is_root_cause(worker(local_rank))) return std::nullopt;
   std::optional<int> cause = record.blamed_rank;
-  if (cause) *cause -= first_rank_;  // a rank of another node is outside the range
+  if (cause) *cause -= first_rank_;  // a rank of another node is outside the range of workers_
   if (!cause && failed_in_init(record)) cause = ended_ranks_.front();
-  if (!cause || *cause == rank || *cause < 0 || *cause >= static_cast<int>(workers_.size()))
+  if (!cause || *cause == local_rank || *cause < 0 || *cause >= static_cast<int>(workers_.size()))
     return std::nullopt;
   return may_be_cause(worker(*cause)) ? cause : std::nullopt;
 }
@@ -319,8 +323,8 @@ int Supervision::first_cause() const {
     if (!next) return path.back();
     const auto visited = std::ranges::find(path, *next);
     if (visited != path.end())
-      return *std::ranges::find_if(ended_ranks_, [&](int rank) {
-        return std::find(visited, path.end(), rank) != path.end();
+      return *std::ranges::find_if(ended_ranks_, [&](int local_rank) {
+        return std::find(visited, path.end(), local_rank) != path.end();
       });
     path.push_back(*next);
   }
@@ -342,24 +346,24 @@ int Supervision::exit_code() const {
   return (cause_has_failed ? cause : worker(*first_failed_rank_)).end->process_end.exit_code();
 }
 
-// The workers of this node may also have finished the training in the last step.
+// Is 0 if the workers of this node have finished the training in the last step.
 int Supervision::exit_code_after_last_step() const {
-  int code = 0;
+  int job_exit_code = 0;
   for (const Worker& worker : workers_) {
     if (worker.pid == 0) continue;
-    const int own = worker.end ? worker.end->process_end.exit_code() : 1;
-    if (own != 0 && own != kEndedEarlyExitCode) return 1;
-    code = std::max(code, own);
+    const int worker_exit_code = worker.end ? worker.end->process_end.exit_code() : 1;
+    if (worker_exit_code != 0 && worker_exit_code != kEndedEarlyExitCode) return 1;
+    job_exit_code = std::max(job_exit_code, worker_exit_code);
   }
-  return code;
+  return job_exit_code;
 }
 
 std::string Supervision::text_about_end(const Worker& worker) {
   if (!worker.end) return "still there";
-  const ProcessEnd& how = worker.end->process_end;
-  if (how.signal != 0 && how.signal == worker.our_signal)
+  const ProcessEnd& process_end = worker.end->process_end;
+  if (process_end.signal != 0 && process_end.signal == worker.our_signal)
     return "ended with " + signal_name(worker.our_signal);
-  return describe(how);
+  return describe(process_end);
 }
 
 // Returns how all workers except `excluded` have ended, in one line, with one part per kind of end.
@@ -368,10 +372,10 @@ std::string Supervision::text_about_others(int excluded) const {
   for (std::size_t i = 0; i < workers_.size(); ++i) {
     if (static_cast<int>(i) == excluded || workers_[i].pid == 0) continue;
     const std::string text = text_about_end(workers_[i]);
-    auto is_same_signal = std::find_if(ends.begin(), ends.end(),
-                                       [&](const auto& entry) { return entry.first == text; });
-    if (is_same_signal == ends.end()) is_same_signal = ends.insert(ends.end(), {text, {}});
-    is_same_signal->second.push_back(first_rank_ + static_cast<int>(i));
+    auto same_end = std::find_if(ends.begin(), ends.end(),
+                                 [&](const auto& entry) { return entry.first == text; });
+    if (same_end == ends.end()) same_end = ends.insert(ends.end(), {text, {}});
+    same_end->second.push_back(first_rank_ + static_cast<int>(i));
   }
   std::string line;
   for (const auto& [text, ranks] : ends)
@@ -386,29 +390,29 @@ std::optional<Failure> Supervision::failure() const {
     return failure;
   }
   if (!first_failed_rank_) return std::nullopt;
-  const int rank = first_cause();
-  const Worker& cause = worker(rank);
-  return Failure{.rank = first_rank_ + rank,
+  const int local_rank = first_cause();
+  const Worker& cause = worker(local_rank);
+  return Failure{.rank = first_rank_ + local_rank,
                  .pid = cause.pid,
                  .end = *cause.end,
                  .ended_by_launcher =
                      cause.our_signal != 0 && cause.end->process_end.signal == cause.our_signal,
                  .exit_code = exit_code(),
-                 .other_ends = text_about_others(rank)};
+                 .other_ends = text_about_others(local_rank)};
 }
 
 std::optional<NodeFailure> Supervision::own_failure() const {
-  if (other_failure_ || (is_elastic_ && !is_ending() && !finished())) return std::nullopt;
+  if (other_failure_ || (is_elastic_ && !is_ending() && !is_finished())) return std::nullopt;
   if (first_failed_rank_) {
-    const ProcessEnd& how = worker(*first_failed_rank_).end->process_end;
+    const ProcessEnd& process_end = worker(*first_failed_rank_).end->process_end;
     const int cause = first_cause();
-    return NodeFailure{
-        .why = name(*first_failed_rank_) + (how.signal != 0 ? " was " : " has ") + describe(how),
-        .rank = static_cast<std::uint32_t>(first_rank_ +
-                                           living_worker_blamed_by(cause).value_or(cause)),
-        .blamed_rank = blamed_rank_elsewhere(cause),
-        .first_rank = static_cast<std::uint32_t>(first_rank_),
-        .ranks = static_cast<std::uint32_t>(workers_.size())};
+    return NodeFailure{.why = name(*first_failed_rank_) +
+                              (process_end.signal != 0 ? " was " : " has ") + describe(process_end),
+                       .rank = static_cast<std::uint32_t>(
+                           first_rank_ + living_worker_blamed_by(cause).value_or(cause)),
+                       .blamed_rank = blamed_rank_elsewhere(cause),
+                       .first_rank = static_cast<std::uint32_t>(first_rank_),
+                       .ranks = static_cast<std::uint32_t>(workers_.size())};
   }
   if (!why_it_ends_.empty()) return NodeFailure{.why = why_it_ends_};
   if (ending_signal_ == 0) return std::nullopt;

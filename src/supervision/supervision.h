@@ -43,30 +43,30 @@ class Supervision {
   // worker. All functions take local ranks; the texts and failure() have ranks of the job.
   Supervision(std::vector<pid_t> pids, std::chrono::seconds grace, int first_rank = 0);
 
-  // `is_needed` is false if the job does not need this worker, because it was not a member of its
-  // group.
-  Actions worker_ended(int rank, WorkerEnd end, bool is_needed = true);
+  // `is_needed` is false if the job does not need this worker, because the worker was not a member
+  // of the job's group.
+  Actions worker_ended(int local_rank, WorkerEnd end, bool is_needed = true);
 
   // The next seven functions are for elastic jobs. In an elastic job, a failed worker does not end
   // the job, and the job waits for new workers even if this node has no worker left.
   void set_elastic() { is_elastic_ = expects_workers_ = true; }
   void no_more_workers() { expects_workers_ = false; }
-  // A new worker runs in place of one that has ended.
-  void worker_started(int rank, pid_t pid);
-  // The others go on without the workers that have failed.
+  // Call it when a new worker runs in place of one that has ended.
+  void worker_started(int local_rank, pid_t pid);
+  // Call it when the other workers go on without those that have failed.
   void failures_survived();
-  // The job has to end. `why` is for the user.
-  Actions cannot_go_on(const std::string& why, TimePoint now);
-  // The job has to end, and its workers are about to be told to end after their next commit.
-  // Workers that are left at the limit are killed. Does nothing if the job is already ending,
-  // unless it ends because another node has failed.
+  // Ends a job that cannot go on. `why` is for the user.
+  Actions end_elastic_job(const std::string& why, TimePoint now);
+  // Call it before the workers are told to end after their next commit. Workers that are left at
+  // the limit are killed. Does nothing if the job is already ending, unless it ends because another
+  // node has failed.
   Actions end_at_next_commit(const std::string& why, Duration limit, TimePoint now);
   bool ends_at_next_commit() const { return state_ == State::kLastStep; }
 
   // Call these when a signal has stopped a worker and when the worker continues. Do not call
   // worker_stopped() for a stop that the user requested for the whole job.
-  Actions worker_stopped(int rank, int signal);
-  Actions worker_continued(int rank);
+  Actions worker_stopped(int local_rank, int signal);
+  Actions worker_continued(int local_rank);
   // Call it for a signal that asks the job to end: SIGINT, SIGTERM, SIGHUP or SIGQUIT. Call it with
   // SIGPIPE if our output has no reader any more. SIGPIPE may come again and again, and never
   // counts as the second signal, which kills the workers.
@@ -81,26 +81,26 @@ class Supervision {
   std::optional<TimePoint> deadline() const { return deadline_; }
   // Whether all workers have ended and none will be started, or those that are left cannot be
   // killed.
-  bool finished() const {
+  bool is_finished() const {
     const bool may_start = expects_workers_ && !is_ending();
     return (living_count_ == 0 && !may_start) || state_ == State::kGivenUp;
   }
   // Whether a worker has failed or a signal has asked the job to end.
   bool is_ending() const { return state_ != State::kRunning; }
-  bool is_alive(int rank) const;
+  bool is_alive(int local_rank) const;
   // How a worker has ended; empty while it runs.
-  std::optional<ProcessEnd> end_of(int rank) const;
+  std::optional<ProcessEnd> end_of(int local_rank) const;
   // The signal that has stopped a worker; 0 if it runs or has ended.
-  int stopped_by(int rank) const;
+  int stop_signal(int local_rank) const;
 
   // Returns the exit code of the job. It is the exit code of the worker that caused the failure. If
   // this worker exited with code 0, or if we have ended it, the code is that of the first worker
   // that failed. Without a failure, the code is 128 + the signal that ended the job, or 0. If
   // another node failed first, the code is 1, or 128 + a signal that arrived afterwards; but in an
-  // elastic job, a failure of a worker here counts. If the workers were told to end after their
-  // next commit and have done so, the code is kEndedEarlyExitCode.
+  // elastic job, a failure of a worker of this node counts instead. If the workers were told to end
+  // after their next commit and have done so, the code is kEndedEarlyExitCode.
   int exit_code() const;
-  // The facts of the failure, for the user. Call it when finished(). Empty if no worker failed
+  // The facts of the failure, for the user. Call it when is_finished(). Empty if no worker failed
   // before a signal asked the job to end.
   std::optional<Failure> failure() const;
   // Why this node's part of the job ends or has ended; empty if it runs, if it has succeeded, or if
@@ -111,7 +111,7 @@ class Supervision {
     return is_elastic_ ? failure().has_value() : own_failure().has_value();
   }
   // Lines about a job that a signal or another node has ended, otherwise empty. Call it when
-  // finished().
+  // is_finished().
   std::vector<std::string> closing_lines() const;
 
  private:
@@ -129,7 +129,7 @@ class Supervision {
     std::optional<WorkerEnd> end{};
     int our_signal = 0;  // the last signal that we sent or forwarded to it before it ended
     TimePoint first_signal_time{};  // when it got the first such signal
-    int stopped_by = 0;
+    int stop_signal = 0;
     bool is_alive() const { return pid != 0 && !end; }
   };
 
@@ -142,16 +142,18 @@ class Supervision {
   Actions kill_all(TimePoint now, std::vector<std::string> notices);
   void remember_signal(int signal, TimePoint now);
   std::string living_ranks() const;
-  std::string name(int rank) const;
+  std::string name(int local_rank) const;
   static std::string text_about_end(const Worker& worker);
   std::string text_about_others(int excluded) const;
-  const Worker& worker(int rank) const { return workers_.at(static_cast<std::size_t>(rank)); }
+  const Worker& worker(int local_rank) const {
+    return workers_.at(static_cast<std::size_t>(local_rank));
+  }
   static bool may_be_cause(const Worker& worker);
   static bool is_root_cause(const Worker& worker);
-  std::optional<std::uint32_t> blamed_rank_elsewhere(int rank) const;
-  std::optional<int> living_worker_blamed_by(int rank) const;
-  bool has_caused_other_failure(int rank) const;
-  std::optional<int> cause_of(int rank) const;
+  std::optional<std::uint32_t> blamed_rank_elsewhere(int local_rank) const;
+  std::optional<int> living_worker_blamed_by(int local_rank) const;
+  bool has_caused_other_failure(int local_rank) const;
+  std::optional<int> cause_of(int local_rank) const;
   int first_cause() const;
   int exit_code_after_last_step() const;
 
@@ -165,13 +167,13 @@ class Supervision {
   std::optional<int> first_failed_rank_;
   bool is_elastic_ = false;
   bool expects_workers_ = false;
-  // The first failure, if a new worker has replaced the failed worker, and the others have not gone
-  // on yet.
+  // The first failure, if a new worker has replaced the failed worker, but the other workers have
+  // not gone on yet.
   std::optional<Failure> unsurvived_failure_{};
   std::string why_it_ends_;     // of an elastic job
-  bool has_last_step_ = false;  // end_at_next_commit()
+  bool has_last_step_ = false;  // end_at_next_commit() was called
   int ending_signal_ = 0;
-  std::optional<NodeFailure> other_failure_;  // of another node, if it was the first
+  std::optional<NodeFailure> other_failure_;  // another node's failure, if it was the first
   TimePoint last_signal_time_{};
 };
 

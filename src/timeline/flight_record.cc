@@ -81,9 +81,9 @@ struct alignas(64) Counters {
 
 struct FlightRecord {
   std::atomic<std::uint32_t> member_state;
-  std::atomic<std::uint32_t> blamed;  // the blamed rank + 1; 0 for none
+  std::atomic<std::uint32_t> blamed_rank_plus_one;  // 0 for none
   std::atomic<std::int64_t> since;
-  std::array<std::atomic<std::uint32_t>, kGroupsKept> groups;  // the number + 1; 0 if free
+  std::array<std::atomic<std::uint32_t>, kGroupsKept> groups;  // each is a group + 1, or 0 if free
   std::atomic<std::uint32_t> cause;
   AtomicText<kReasonBytes> reason;
   AtomicText<kTracebackBytes> traceback;
@@ -157,7 +157,7 @@ void FlightRecorder::begin(TimePoint now) {
   FlightRecord& record = record_in(memory_);
   for (Line& line : record.lines) line.handle.store(0, std::memory_order_relaxed);
   for (auto& group : record.groups) group.store(0, std::memory_order_relaxed);
-  record.blamed.store(0, std::memory_order_relaxed);
+  record.blamed_rank_plus_one.store(0, std::memory_order_relaxed);
   record.cause.store(0, std::memory_order_relaxed);
   record.reason.write("");
   record.traceback.write("");
@@ -169,7 +169,7 @@ void FlightRecorder::begin(TimePoint now) {
   set_member_state(memory_, MemberState::kForming, now);
 }
 
-void FlightRecorder::record_joined(TimePoint now) {
+void FlightRecorder::record_membership(TimePoint now) {
   set_member_state(memory_, MemberState::kMember, now);
 }
 
@@ -206,7 +206,7 @@ void FlightRecorder::record_submitted(Handle handle, const Submission& submissio
   line.name_hash.store(name_hash, std::memory_order_release);
   line.name.write(submission.name);
   line.handle.store(handle, std::memory_order_release);
-  if (timeline_ != nullptr) timeline_->submitted(handle, submission, now);
+  if (timeline_ != nullptr) timeline_->record_submitted(handle, submission, now);
   if (row_of(submission.operation).output_rule == OutputRule::kNone) return;
   Counters::add(record_in(memory_).counters.bytes,
                 static_cast<std::uint64_t>(elements) * row_of(submission.dtype).bytes);
@@ -214,12 +214,12 @@ void FlightRecorder::record_submitted(Handle handle, const Submission& submissio
 
 void FlightRecorder::record_running(Handle handle, TimePoint now) {
   set_state(memory_, handle, CallState::kRunning, now);
-  if (timeline_ != nullptr) timeline_->running(handle, now);
+  if (timeline_ != nullptr) timeline_->record_running(handle, now);
 }
 
 void FlightRecorder::record_finished(Handle handle, bool succeeded, TimePoint now) {
   set_state(memory_, handle, succeeded ? CallState::kDone : CallState::kFailed, now);
-  if (timeline_ != nullptr) timeline_->finished(handle, succeeded, now);
+  if (timeline_ != nullptr) timeline_->record_finished(handle, succeeded, now);
   if (succeeded) Counters::add<std::uint64_t>(record_in(memory_).counters.calls, 1);
 }
 
@@ -241,8 +241,9 @@ void FlightRecorder::record_unblocked(TimePoint now) {
 }
 
 void FlightRecorder::record_blamed_rank(int rank) {
-  std::uint32_t none = 0;
-  record_in(memory_).blamed.compare_exchange_strong(none, static_cast<std::uint32_t>(rank) + 1);
+  std::uint32_t expected = 0;
+  record_in(memory_).blamed_rank_plus_one.compare_exchange_strong(
+      expected, static_cast<std::uint32_t>(rank) + 1);
 }
 
 void FlightRecorder::record_left(std::string_view reason, LeaveCause cause,
@@ -282,8 +283,9 @@ FlightReport read_flight_record(const std::byte* memory) {
   if (member_state <= static_cast<std::uint32_t>(MemberState::kLeft))
     report.member_state = static_cast<MemberState>(member_state);
   report.since = time_of(record.since.load(std::memory_order_relaxed));
-  if (const auto blamed = record.blamed.load(std::memory_order_relaxed); blamed != 0)
-    report.blamed_rank = static_cast<int>(blamed - 1);
+  if (const auto blamed_rank_plus_one = record.blamed_rank_plus_one.load(std::memory_order_relaxed);
+      blamed_rank_plus_one != 0)
+    report.blamed_rank = static_cast<int>(blamed_rank_plus_one - 1);
   const auto cause = record.cause.load(std::memory_order_relaxed);
   if (cause <= static_cast<std::uint32_t>(LeaveCause::kGroupLost))
     report.cause = static_cast<LeaveCause>(cause);

@@ -53,8 +53,8 @@ struct RecordedCall {
   bool in_flight() const { return state == CallState::kWaiting || state == CallState::kRunning; }
 };
 
-// The writing side, for one engine at a time. Any thread may call it, with two limits: the calls
-// for one handle must be called in order, and record_submitted(), record_finished(),
+// The writing side, for one engine at a time. Any thread may call it, with two limits: the
+// functions must be called in order for each handle, and record_submitted(), record_finished(),
 // record_blocked() and record_unblocked() must not run at the same time. The record keeps the last
 // kFlightCalls calls, even if an older call is still in flight. If such an older call changes its
 // state just while its line is overwritten, the newer call may show that state until its own next
@@ -70,7 +70,7 @@ class FlightRecorder {
 
   // Call it when a new engine begins: clears the record of the previous engine of this process.
   void begin(TimePoint now);
-  void record_joined(TimePoint now);
+  void record_membership(TimePoint now);
   void enter_group(GroupId group);
   void leave_group(GroupId group);
   // `name_hash` is a hash of the name, the same in all processes.

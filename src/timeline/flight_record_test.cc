@@ -50,7 +50,7 @@ TEST_F(FlightRecordTest, ZeroedMemoryIsAWorkerOutsideTheJob) {
 TEST_F(FlightRecordTest, FollowsTheStatesOfACall) {
   recorder_.begin(at_second(1));
   EXPECT_EQ(read_flight_record(memory_).member_state, MemberState::kForming);
-  recorder_.record_joined(at_second(2));
+  recorder_.record_membership(at_second(2));
   submit(1, allreduce_submission("grad", {2, 3}), at_second(3));
   FlightReport report = read_flight_record(memory_);
   EXPECT_EQ(report.member_state, MemberState::kMember);

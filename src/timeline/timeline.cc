@@ -40,15 +40,15 @@ Timeline::Timeline(const Options& options, const Clock& clock, const Log& log)
     : options_(options),
       clock_(clock),
       log_(log),
-      shared_state_(options.continued ? options.continued
-                                      : std::make_shared<SharedState>(TraceText(options.rank))),
+      shared_state_(options.shared_state ? options.shared_state
+                                         : std::make_shared<SharedState>(TraceText(options.rank))),
       text_(shared_state_->text) {}
 
 Timeline::~Timeline() { close(); }
 
 Status Timeline::start(const std::string& path, const Job& job, bool mark_cycles) {
   auto control = control_.lock();
-  if (control->closed)
+  if (control->is_closed)
     return Status::fix_call("the engine is shut down; call init() before a timeline is started");
   stop_writer();
   const auto error_prefix = [&] {
@@ -74,7 +74,7 @@ Status Timeline::open(const std::string& path, const Job& job, bool mark_cycles)
   {
     auto pending = pending_.lock();
     pending->events = std::move(events);
-    pending->stopping = false;
+    pending->is_stopping = false;
   }
   try {
     writer_ = std::thread(&Timeline::run, this);
@@ -87,7 +87,7 @@ Status Timeline::open(const std::string& path, const Job& job, bool mark_cycles)
   }
   shared_state_->path = absolute_path(path);
   shared_state_->mark_cycles = mark_cycles;
-  on_ = true;
+  is_on_ = true;
   return {};
 }
 
@@ -99,19 +99,19 @@ void Timeline::stop() {
 
 void Timeline::close() {
   auto control = control_.lock();
-  control->closed = true;
+  control->is_closed = true;
   stop_writer();
 }
 
 void Timeline::abandon_after_fork() {
-  on_ = false;
+  is_on_ = false;
   if (file_) file_->abandon_after_fork();
 }
 
 void Timeline::stop_writer() {
   if (!writer_.joinable()) return;
-  on_ = false;
-  pending_.lock()->stopping = true;
+  is_on_ = false;
+  pending_.lock()->is_stopping = true;
   pending_.notify_all();
   writer_.join();
   file_.reset();
@@ -119,17 +119,17 @@ void Timeline::stop_writer() {
   pending_.lock()->events = TraceBuffer(0);
 }
 
-void Timeline::record_submitted(Handle handle, const Submission& submission, TimePoint now) {
-  record([&](TraceBuffer& events) { events.submitted(handle, submission, now); });
+void Timeline::store_submitted(Handle handle, const Submission& submission, TimePoint now) {
+  store([&](TraceBuffer& events) { events.add_submitted(handle, submission, now); });
 }
 
-void Timeline::record_change(Handle handle, TraceEvent::Kind kind, TimePoint now) {
-  record([&](TraceBuffer& events) { events.changed(handle, kind, now); });
+void Timeline::store_change(Handle handle, TraceEvent::Kind kind, TimePoint now) {
+  store([&](TraceBuffer& events) { events.add_change(handle, kind, now); });
 }
 
 // Wakes the writing thread at the first event after a pause, and when the buffer becomes half full.
 template <class Add>
-void Timeline::record(Add add) {
+void Timeline::store(Add add) {
   bool must_wake_writer = false;
   {
     auto pending = pending_.lock();
@@ -151,7 +151,7 @@ void Timeline::run() {
     Status status =
         catch_bad_alloc(error_prefix, [&] { return write(collected_events_, is_last); });
     if (status.ok() && !is_last) continue;
-    is_open = on_ = false;
+    is_open = is_on_ = false;
     file_->close();
     log_error(status);
   }
@@ -171,17 +171,17 @@ bool Timeline::collect(TraceBuffer& batch) {
   batch.clear();
   auto pending = pending_.lock();
   pending->writer_sleeps = true;
-  pending.wait([](Pending& p) { return p.stopping || !p.events.empty(); });
+  pending.wait([](Pending& p) { return p.is_stopping || !p.events.empty(); });
   pending->writer_sleeps = false;
   pending.wait_until(clock_.now() + kCollectTime,
-                     [](Pending& p) { return p.stopping || p.events.is_half_full(); });
+                     [](Pending& p) { return p.is_stopping || p.events.is_half_full(); });
   std::swap(pending->events, batch);
-  return pending->stopping;
+  return pending->is_stopping;
 }
 
 Status Timeline::write(const TraceBuffer& batch, bool is_last) {
-  std::size_t at = 0;
-  while (const auto event = batch.next(at)) text_.add(*event);
+  std::size_t position = 0;
+  while (const auto event = batch.next(position)) text_.add(*event);
   if (const auto since = batch.lost_since()) text_.mark_lost(*since, batch.lost_calls());
   if (is_last) text_.end(clock_.now());
   return file_->append(text_.take());

@@ -30,20 +30,20 @@ class Timeline {
   // groups, and the timeline of the next group continues the previous timeline.
   struct SharedState {
     TraceText text;
-    std::string path{};  // the file of the timeline, absolute after its start; empty if none is on
+    std::string path{};  // the file of the timeline, absolute after start(); empty if none is on
     bool mark_cycles = false;
   };
   struct Options {
     TraceText::Rank rank;
     std::size_t bytes_max = 0;  // size limit of the whole file; each rank gets an equal share
-    std::shared_ptr<SharedState> continued{};  // null: the job is not elastic
+    std::shared_ptr<SharedState> shared_state{};  // null: the job is not elastic
   };
   struct Job {
     std::string name{};              // see TraceHead
     std::int64_t engine_number = 1;  // 1 for the first engine of this process, 2 for the second, …
     // If the job has several hosts, all times in the file come from the clock of one host, and are
-    // counted from `zero` on that clock. Our time plus clock_offset is the time of that clock, with
-    // an error of at most clock_error.
+    // counted from `zero` on that clock. The time of our own clock plus clock_offset is the time of
+    // that clock, with an error of at most clock_error.
     Duration clock_offset{};
     Duration clock_error{};
     std::optional<TimePoint> zero{};          // empty means now
@@ -70,34 +70,34 @@ class Timeline {
 
   // These functions record an event. If no timeline is on, they only read a flag. Otherwise they
   // briefly take a lock and allocate nothing. The events of one call must be recorded in order.
-  void submitted(Handle handle, const Submission& submission, TimePoint now) {
+  void record_submitted(Handle handle, const Submission& submission, TimePoint now) {
     if (is_on()) [[unlikely]]
-      record_submitted(handle, submission, now);
+      store_submitted(handle, submission, now);
   }
-  void running(Handle handle, TimePoint now) {
+  void record_running(Handle handle, TimePoint now) {
     if (is_on()) [[unlikely]]
-      record_change(handle, TraceEvent::Kind::kRunning, now);
+      store_change(handle, TraceEvent::Kind::kRunning, now);
   }
-  void finished(Handle handle, bool succeeded, TimePoint now) {
+  void record_finished(Handle handle, bool succeeded, TimePoint now) {
     if (is_on()) [[unlikely]]
-      record_change(handle, succeeded ? TraceEvent::Kind::kDone : TraceEvent::Kind::kFailed, now);
+      store_change(handle, succeeded ? TraceEvent::Kind::kDone : TraceEvent::Kind::kFailed, now);
   }
 
  private:
   struct Pending {
     TraceBuffer events{0};
     bool writer_sleeps = false;  // the writing thread waits for the first event
-    bool stopping = false;
+    bool is_stopping = false;
   };
   struct Control {
-    bool closed = false;
+    bool is_closed = false;
   };
 
-  bool is_on() const { return on_.load(std::memory_order_relaxed); }
-  void record_submitted(Handle handle, const Submission& submission, TimePoint now);
-  void record_change(Handle handle, TraceEvent::Kind kind, TimePoint now);
+  bool is_on() const { return is_on_.load(std::memory_order_relaxed); }
+  void store_submitted(Handle handle, const Submission& submission, TimePoint now);
+  void store_change(Handle handle, TraceEvent::Kind kind, TimePoint now);
   template <class Add>
-  void record(Add add);
+  void store(Add add);
   Status open(const std::string& path, const Job& job, bool mark_cycles);
   // Only the holder of control_ may call it.
   void stop_writer();
@@ -121,7 +121,7 @@ class Timeline {
   TraceBuffer collected_events_{0};
 
   Guarded<Pending> pending_;
-  std::atomic<bool> on_ = false;
+  std::atomic<bool> is_on_ = false;
 };
 
 }  // namespace farandole

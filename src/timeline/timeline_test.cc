@@ -41,9 +41,9 @@ class TimelineTest : public ::testing::Test {
     Submission submission;
     submission.operation = Operation::kAllreduce;
     submission.name = name;
-    timeline.submitted(handle, submission, clock_.now());
-    timeline.running(handle, clock_.now());
-    timeline.finished(handle, true, clock_.now());
+    timeline.record_submitted(handle, submission, clock_.now());
+    timeline.record_running(handle, clock_.now());
+    timeline.record_finished(handle, true, clock_.now());
   }
 
   std::string folder_ = "/tmp/farandole-timeline-XXXXXX";
@@ -72,10 +72,10 @@ TEST_F(TimelineTest, RanksOnTwoHostsUseTheTimesOfOneClock) {
     for (SimulatedClock* clock : {&first_clock, &second_clock})
       clock->advance(std::chrono::milliseconds(1));
     submission.name = name;
-    first.submitted(1, submission, first_clock.now());
-    first.finished(1, true, first_clock.now());
-    second.submitted(1, submission, second_clock.now());
-    second.finished(1, true, second_clock.now());
+    first.record_submitted(1, submission, first_clock.now());
+    first.record_finished(1, true, first_clock.now());
+    second.record_submitted(1, submission, second_clock.now());
+    second.record_finished(1, true, second_clock.now());
   }
   first.stop();
   second.stop();
@@ -141,20 +141,20 @@ TEST_F(TimelineTest, CanContinueInAnotherOrTheSameFile) {
 }
 
 TEST_F(TimelineTest, ContinuesInTheNextGroupOfAnElasticJob) {
-  const auto continued = std::make_shared<Timeline::SharedState>(
+  const auto shared_state = std::make_shared<Timeline::SharedState>(
       TraceText({.rank = 3, .pid = 103, .elastic_worker = 3}));
-  Timeline::Options options{.rank = {}, .bytes_max = 64 << 20, .continued = continued};
+  Timeline::Options options{.rank = {}, .bytes_max = 64 << 20, .shared_state = shared_state};
   for (const std::int64_t epoch : {1, 2}) {
     Timeline timeline(options, clock_, log_);
-    const std::string name = epoch == 1 ? path() : continued->path;
+    const std::string name = epoch == 1 ? path() : shared_state->path;
     Timeline::Job job = job_;
     job.group = {.epoch = epoch, .rank = 0, .size = 1};
     ASSERT_TRUE(timeline.start(name, job, epoch == 1).ok());
-    EXPECT_TRUE(continued->path == path() && continued->mark_cycles == (epoch == 1));
+    EXPECT_TRUE(shared_state->path == path() && shared_state->mark_cycles == (epoch == 1));
     record_call(timeline, 1, "a");
     if (epoch == 2) timeline.stop();
   }
-  EXPECT_EQ(continued->path, "") << "stop() also ends the timeline for later groups";
+  EXPECT_EQ(shared_state->path, "") << "stop() also ends the timeline for later groups";
   const std::string text = content(path());
   EXPECT_EQ(count(text, R"("name":"GROUP")"), 2);
   EXPECT_EQ(count(text, R"("args":{"epoch":2,"rank":0,"size":1,"pid":103})"), 1);

@@ -39,7 +39,7 @@ std::span<std::uint64_t> TraceBuffer::reserve(std::size_t words, TimePoint time)
   return room;
 }
 
-void TraceBuffer::submitted(Handle handle, const Submission& submission, TimePoint time) {
+void TraceBuffer::add_submitted(Handle handle, const Submission& submission, TimePoint time) {
   const std::size_t dimensions = submission.shape.size();
   const std::size_t name_bytes = submission.name.size();
   const auto room = reserve(kHeadWords + dimensions + words_for(name_bytes), time);
@@ -62,7 +62,7 @@ void TraceBuffer::submitted(Handle handle, const Submission& submission, TimePoi
   if (name_bytes > 0) std::memcpy(name.data(), submission.name.data(), name_bytes);
 }
 
-void TraceBuffer::changed(Handle handle, TraceEvent::Kind kind, TimePoint time) {
+void TraceBuffer::add_change(Handle handle, TraceEvent::Kind kind, TimePoint time) {
   const auto room = reserve(kHeadWords, time);
   if (room.empty()) return;
   Head head{};
@@ -72,11 +72,11 @@ void TraceBuffer::changed(Handle handle, TraceEvent::Kind kind, TimePoint time) 
   std::memcpy(room.data(), &head, sizeof(head));
 }
 
-std::optional<TraceEvent> TraceBuffer::next(std::size_t& at) const {
-  if (at == used_) return std::nullopt;
-  const auto stored = std::span(words_).subspan(at, used_ - at);
+std::optional<TraceEvent> TraceBuffer::next(std::size_t& position) const {
+  if (position == used_) return std::nullopt;
+  const auto stored_event = std::span(words_).subspan(position, used_ - position);
   Head head{};
-  std::memcpy(&head, stored.data(), sizeof(head));
+  std::memcpy(&head, stored_event.data(), sizeof(head));
   TraceEvent event;
   event.kind = head.kind;
   event.handle = head.handle;
@@ -84,12 +84,12 @@ std::optional<TraceEvent> TraceBuffer::next(std::size_t& at) const {
   event.operation = head.operation;
   event.dtype = head.dtype;
   event.group = head.group;
-  const auto shape = stored.subspan(kHeadWords, head.dimensions);
+  const auto shape = stored_event.subspan(kHeadWords, head.dimensions);
   // Reading these words as int64_t is allowed, because the bytes were copied from int64_t values.
   event.shape = {reinterpret_cast<const std::int64_t*>(shape.data()), shape.size()};
-  const auto name = stored.subspan(kHeadWords + head.dimensions, words_for(head.name_bytes));
+  const auto name = stored_event.subspan(kHeadWords + head.dimensions, words_for(head.name_bytes));
   event.name = {reinterpret_cast<const char*>(name.data()), head.name_bytes};
-  at += kHeadWords + shape.size() + name.size();
+  position += kHeadWords + shape.size() + name.size();
   return event;
 }
 

@@ -33,9 +33,9 @@ class TraceBuffer {
  public:
   explicit TraceBuffer(std::size_t bytes);
 
-  void submitted(Handle handle, const Submission& submission, TimePoint time);
+  void add_submitted(Handle handle, const Submission& submission, TimePoint time);
   // The call must have been recorded as submitted.
-  void changed(Handle handle, TraceEvent::Kind kind, TimePoint time);
+  void add_change(Handle handle, TraceEvent::Kind kind, TimePoint time);
 
   bool empty() const { return used_ == 0 && !lost_since_; }
   bool is_half_full() const { return used_ * 2 >= words_.size() || lost_since_; }
@@ -44,9 +44,9 @@ class TraceBuffer {
   std::optional<TimePoint> lost_since() const { return lost_since_; }
   std::size_t lost_calls() const { return lost_calls_; }
 
-  // Returns the next event, or nothing at the end. `at` is the position: start with 0; each call
-  // advances it.
-  std::optional<TraceEvent> next(std::size_t& at) const;
+  // Returns the next event, or nothing at the end. `position` is 0 for the first call, and each
+  // call advances it.
+  std::optional<TraceEvent> next(std::size_t& position) const;
   void clear();
 
  private:

@@ -24,18 +24,18 @@ Submission allgather_submission(std::string name, std::vector<std::int64_t> shap
 
 std::vector<TraceEvent> events_of(const TraceBuffer& buffer) {
   std::vector<TraceEvent> events;
-  std::size_t place = 0;
-  while (const auto event = buffer.next(place)) events.push_back(*event);
+  std::size_t position = 0;
+  while (const auto event = buffer.next(position)) events.push_back(*event);
   return events;
 }
 
 TEST(TraceBuffer, ReturnsTheRecordedEvents) {
   TraceBuffer buffer(1024);
   EXPECT_TRUE(buffer.empty());
-  buffer.submitted(7, allgather_submission("ninechars", {2, 0, 5}), at_nanosecond(1));
-  buffer.changed(7, TraceEvent::Kind::kRunning, at_nanosecond(2));
-  buffer.submitted(8, allgather_submission(""), at_nanosecond(3));
-  buffer.changed(7, TraceEvent::Kind::kFailed, at_nanosecond(4));
+  buffer.add_submitted(7, allgather_submission("ninechars", {2, 0, 5}), at_nanosecond(1));
+  buffer.add_change(7, TraceEvent::Kind::kRunning, at_nanosecond(2));
+  buffer.add_submitted(8, allgather_submission(""), at_nanosecond(3));
+  buffer.add_change(7, TraceEvent::Kind::kFailed, at_nanosecond(4));
   EXPECT_FALSE(buffer.empty());
   const auto events = events_of(buffer);
   ASSERT_EQ(events.size(), 4U);
@@ -61,29 +61,29 @@ TEST(TraceBuffer, ReturnsTheRecordedEvents) {
 
 TEST(TraceBuffer, DropsAllEventsAfterTheFirstThatDidNotFit) {
   TraceBuffer buffer(128);
-  buffer.submitted(1, allgather_submission("a"), at_nanosecond(1));
+  buffer.add_submitted(1, allgather_submission("a"), at_nanosecond(1));
   EXPECT_FALSE(buffer.is_half_full());
-  buffer.submitted(2, allgather_submission("b"), at_nanosecond(2));
+  buffer.add_submitted(2, allgather_submission("b"), at_nanosecond(2));
   EXPECT_TRUE(buffer.is_half_full());
   EXPECT_FALSE(buffer.lost_since());
-  buffer.submitted(3, allgather_submission(std::string(100, 'c')), at_nanosecond(3));
+  buffer.add_submitted(3, allgather_submission(std::string(100, 'c')), at_nanosecond(3));
   EXPECT_EQ(buffer.lost_since(), at_nanosecond(3));
   // This event would fit, but it comes after one that did not fit.
-  buffer.changed(1, TraceEvent::Kind::kDone, at_nanosecond(4));
-  buffer.submitted(4, allgather_submission("d"), at_nanosecond(5));
+  buffer.add_change(1, TraceEvent::Kind::kDone, at_nanosecond(4));
+  buffer.add_submitted(4, allgather_submission("d"), at_nanosecond(5));
   EXPECT_EQ(events_of(buffer).size(), 2U);
   EXPECT_EQ(buffer.lost_since(), at_nanosecond(3));
   EXPECT_EQ(buffer.lost_calls(), 2U);
   buffer.clear();
   EXPECT_FALSE(buffer.lost_since());
   EXPECT_EQ(buffer.lost_calls(), 0U);
-  buffer.submitted(5, allgather_submission("e"), at_nanosecond(6));
+  buffer.add_submitted(5, allgather_submission("e"), at_nanosecond(6));
   EXPECT_EQ(events_of(buffer).size(), 1U);
 }
 
 TEST(TraceBuffer, DropsAllEventsIfItHasNoRoom) {
   TraceBuffer buffer(0);
-  buffer.changed(1, TraceEvent::Kind::kDone, at_nanosecond(1));
+  buffer.add_change(1, TraceEvent::Kind::kDone, at_nanosecond(1));
   EXPECT_FALSE(buffer.empty());
   EXPECT_TRUE(events_of(buffer).empty());
   EXPECT_EQ(buffer.lost_since(), at_nanosecond(1));

@@ -22,7 +22,8 @@ constexpr off_t kWriteLockByte = 1;
 constexpr std::size_t kPageBytes = 4096;
 
 // `type` is F_RDLCK, F_WRLCK or F_UNLCK. The lock belongs to the open file instead of the process,
-// because a process may have several engines. Returns false and sets errno if the lock is not free.
+// because a process may have several engines. Returns false and sets errno if we do not get the
+// lock.
 bool lock(const Descriptor& file, short type, off_t byte, bool waits) {
   struct flock range{};
   range.l_type = type;
@@ -91,8 +92,8 @@ std::string take_piece(std::string_view& text, std::size_t bytes_left) {
 constexpr std::array kPathErrors{ENOENT, ENOTDIR, EACCES, EPERM,       EISDIR,
                                  EROFS,  ELOOP,   ENXIO,  ENAMETOOLONG};
 
-std::string cannot_write(const std::string& path, std::string_view why) {
-  return format_text("the timeline cannot be written to `{}`: {}", path, why);
+std::string cannot_write_text(const std::string& path, std::string_view reason) {
+  return format_text("the timeline cannot be written to `{}`: {}", path, reason);
 }
 
 }  // namespace
@@ -119,7 +120,7 @@ Result<TraceFile> TraceFile::open_regular(const std::string& path, int flags) {
   if (!file.file_.valid() || ::fstat(file.file_.get(), &file_status) != 0)
     return file.error_status(errno);
   if (!S_ISREG(file_status.st_mode))
-    return Status::fix_call(cannot_write(path, "it is not a regular file"));
+    return Status::fix_call(cannot_write_text(path, "it is not a regular file"));
   return file;
 }
 
@@ -127,12 +128,12 @@ Status TraceFile::begin_or_continue(const TraceHead& head) {
   const WriteLock write_lock(file_, waits_for_lock_);
   if (write_lock.error() != 0) return error_status(write_lock.error());
   const bool is_only_writer = lock(file_, F_WRLCK, kWritersByte, false);
-  const auto found = read_trace_head(read_at(file_, 0, kTraceHeadBytesMax));
-  const bool is_ours = found && found->job == head.job;
+  const auto existing_head = read_trace_head(read_at(file_, 0, kTraceHeadBytesMax));
+  const bool is_ours = existing_head && existing_head->job == head.job;
   if (!is_ours && !is_only_writer)
     return Status::fix_call(
-        cannot_write(path_, "another job writes there; give each job its own file"));
-  head_ = is_ours ? *found : head;
+        cannot_write_text(path_, "another job writes there; give each job its own file"));
+  head_ = is_ours ? *existing_head : head;
   if (!is_ours) {
     if (const int error = truncate(file_, 0); error != 0) return error_status(error);
     if (const int error = write_at_end(head.text()); error != 0) return error_status(error);
@@ -143,10 +144,10 @@ Status TraceFile::begin_or_continue(const TraceHead& head) {
 Status TraceFile::continue_job(const std::string& job) {
   const WriteLock write_lock(file_, waits_for_lock_);
   if (write_lock.error() != 0) return error_status(write_lock.error());
-  const auto found = read_trace_head(read_at(file_, 0, kTraceHeadBytesMax));
-  if (!found || found->job != job)
-    return Status::fix_call(cannot_write(path_, "it is not the timeline of this job"));
-  head_ = *found;
+  const auto existing_head = read_trace_head(read_at(file_, 0, kTraceHeadBytesMax));
+  if (!existing_head || existing_head->job != job)
+    return Status::fix_call(cannot_write_text(path_, "it is not the timeline of this job"));
+  head_ = *existing_head;
   return begin_writing();
 }
 
@@ -208,8 +209,8 @@ int TraceFile::write_at_end(std::string_view text) {
 }
 
 Status TraceFile::error_status(int error) const {
-  const std::string text =
-      cannot_write(path_, error == EAGAIN ? "another process writes to it" : std::strerror(error));
+  const std::string text = cannot_write_text(
+      path_, error == EAGAIN ? "another process writes to it" : std::strerror(error));
   return std::ranges::find(kPathErrors, error) != kPathErrors.end() ? Status::fix_call(text)
                                                                     : Status::stop(text);
 }

@@ -18,8 +18,8 @@ namespace {
 
 constexpr std::size_t kReadBytes = 64 * 1024;
 
-std::string cannot_read(const std::string& path, std::string_view why) {
-  return format_text("the timeline `{}` cannot be read: {}", path, why);
+std::string cannot_read_text(const std::string& path, std::string_view reason) {
+  return format_text("the timeline `{}` cannot be read: {}", path, reason);
 }
 
 // Removes a line with its line break from the front of `text`. False if no whole line is left.
@@ -42,33 +42,36 @@ Result<TraceReader> TraceReader::open(const std::string& path, const std::string
                      ranks);
   struct stat file_status{};
   if (!reader.file_.valid() || ::fstat(reader.file_.get(), &file_status) != 0)
-    return Status::fix_call(cannot_read(path, std::strerror(errno)));
+    return Status::fix_call(cannot_read_text(path, std::strerror(errno)));
   if (!S_ISREG(file_status.st_mode))
-    return Status::fix_call(cannot_read(path, "it is not a regular file"));
+    return Status::fix_call(cannot_read_text(path, "it is not a regular file"));
   reader.bytes_ = static_cast<std::size_t>(file_status.st_size);
-  FARANDOLE_TRY_ASSIGN(const std::string begin, reader.read_at_most(kReadBytes));
-  const auto head = read_trace_head(begin);
+  FARANDOLE_TRY_ASSIGN(const std::string first_text, reader.read_at_most(kReadBytes));
+  const auto head = read_trace_head(first_text);
   if (!head || head->job != job)
-    return Status::fix_call(cannot_read(path, "it is not the timeline of this job"));
-  reader.at_ = head->text().size();
-  std::string_view text = std::string_view(begin).substr(std::min(reader.at_, begin.size()));
+    return Status::fix_call(cannot_read_text(path, "it is not the timeline of this job"));
+  reader.position_ = head->text().size();
+  std::string_view text =
+      std::string_view(first_text).substr(std::min(reader.position_, first_text.size()));
   for (std::string_view line; reader.first_event_.empty() && take_line(text, line);)
     if (rank_of_trace_line(line)) reader.first_event_ = line;
   return reader;
 }
 
 Result<std::string> TraceReader::read_at_most(std::size_t bytes_max) const {
-  std::string text(std::min(bytes_max, bytes_ - std::min(at_, bytes_)), '\0');
-  const ssize_t count = ::pread(file_.get(), text.data(), text.size(), static_cast<off_t>(at_));
-  if (count < 0) return Status::stop(cannot_read(path_, std::strerror(errno)));
+  std::string text(std::min(bytes_max, bytes_ - std::min(position_, bytes_)), '\0');
+  const ssize_t count =
+      ::pread(file_.get(), text.data(), text.size(), static_cast<off_t>(position_));
+  if (count < 0) return Status::stop(cannot_read_text(path_, std::strerror(errno)));
   text.resize(static_cast<std::size_t>(count));
   return text;
 }
 
 Result<std::string> TraceReader::next() {
-  FARANDOLE_TRY_ASSIGN(const std::string more, read_at_most(kReadBytes));
-  at_ = more.empty() ? bytes_ : at_ + more.size();  // the file may have become shorter
-  incomplete_line_ += more;
+  FARANDOLE_TRY_ASSIGN(const std::string new_text, read_at_most(kReadBytes));
+  position_ =
+      new_text.empty() ? bytes_ : position_ + new_text.size();  // the file may have become shorter
+  incomplete_line_ += new_text;
   std::string own_lines;
   std::string_view text = incomplete_line_;
   for (std::string_view line; take_line(text, line);) {

@@ -31,7 +31,7 @@ class TraceReader {
   // Reads the next few pages, and returns the lines of the ranks in these pages. There may be none.
   // Drops incomplete lines. Errors: kStop.
   Result<std::string> next();
-  bool at_end() const { return at_ >= bytes_; }
+  bool at_end() const { return position_ >= bytes_; }
 
  private:
   TraceReader(std::string path, Descriptor file, const Ranks& ranks)
@@ -43,7 +43,7 @@ class TraceReader {
   Descriptor file_;
   Ranks ranks_;
   std::size_t bytes_ = 0;        // the size of the file when it was opened
-  std::size_t at_ = 0;           // how many of these bytes were read
+  std::size_t position_ = 0;     // how many of these bytes were read
   std::string incomplete_line_;  // the beginning of a line whose end was not read yet
   std::string first_event_;
 };

@@ -21,8 +21,9 @@ constexpr std::string_view kHeadEnd = "}},\n";
 // More tracks than one engine can have, so that the engines of a process give their tracks
 // different numbers.
 constexpr std::int64_t kTracksPerEngine = 1 << 20;
-// The workers of an elastic job also need different numbers. This is more than kTraceTracksMax plus
-// the calls in flight. It is not larger, because Perfetto reads thread numbers as 32 bits.
+// The tracks of different workers of an elastic job also need different numbers. This constant is
+// larger than kTraceTracksMax plus the calls in flight, but still small, because Perfetto reads
+// thread numbers as 32 bits.
 constexpr std::int64_t kTracksPerWorker = 1 << 16;
 
 // Escapes a text for use inside the quotes of a JSON string.
@@ -121,8 +122,8 @@ void TraceText::begin(TimePoint zero, std::size_t bytes_max, std::int64_t engine
   is_full_ = false;
   dropped_calls_ = 0;
   open_calls_.clear();
-  for (Track& track : shared_tracks_) track.busy = false;
-  // A slot of an elastic job has several processes, one after another.
+  for (Track& track : shared_tracks_) track.is_busy = false;
+  // Several processes of an elastic job use a slot, one after another. So this name has no pid.
   write_metadata("process_name", rank_.rank,
                  rank_.elastic_worker >= 0
                      ? format_text(R"_("name":"worker {}")_", rank_.rank)
@@ -147,22 +148,22 @@ void TraceText::add(const TraceEvent& event) {
   const auto call = open_calls_.find(event.handle);
   if (call == open_calls_.end()) return;
   if (event.kind == TraceEvent::Kind::kRunning) return write_running(call->second, event.time);
-  const bool failed = event.kind == TraceEvent::Kind::kFailed;
-  // A call that ends as soon as all have entered has no "running" event, so add one.
-  if (!failed) write_running(call->second, event.time);
-  write_finished(call->second, event.time, failed ? R"("failed":true)" : "");
+  const bool has_failed = event.kind == TraceEvent::Kind::kFailed;
+  // A call that ends as soon as all ranks have submitted it has no "running" event, so add one.
+  if (!has_failed) write_running(call->second, event.time);
+  write_finished(call->second, event.time, has_failed ? R"("failed":true)" : "");
   open_calls_.erase(call);
 }
 
 void TraceText::mark_lost(TimePoint since, std::size_t calls) {
-  end_all(since, R"("unknown":true)");
+  end_open_calls(since, R"("unknown":true)");
   write_instant(
       since, "CALLS_LEFT_OUT",
       format_text(R"("calls":{},"reason":"they came faster than they can be written")", calls));
 }
 
 void TraceText::end(TimePoint now) {
-  end_all(now, R"("unfinished":true)");
+  end_open_calls(now, R"("unfinished":true)");
   if (dropped_calls_ > 0)
     write_instant(now, "CALLS_LEFT_OUT",
                   format_text(R"("calls":{},"reason":"the timeline was full")", dropped_calls_));
@@ -180,7 +181,7 @@ void TraceText::write_submitted(const TraceEvent& event) {
   call.track = &find_or_add_track(event);
   call.operation = event.operation;
   call.arguments = arguments_of(event);
-  if (call.track->busy)
+  if (call.track->is_busy)
     call.arguments += format_text(R"({}"tensor":"{}")", call.arguments.empty() ? "" : ",",
                                   json_escaped(event.name));
   const std::string name = "NEGOTIATE_" + upper_case(row_of(event.operation).name);
@@ -188,7 +189,7 @@ void TraceText::write_submitted(const TraceEvent& event) {
 }
 
 void TraceText::write_running(Call& call, TimePoint time) {
-  if (std::exchange(call.running, true)) return;
+  if (std::exchange(call.has_begun_running, true)) return;
   write_event('E', *call.track, time, "", "");
   write_event('B', *call.track, time, upper_case(row_of(call.operation).name), "");
 }
@@ -198,10 +199,10 @@ void TraceText::write_finished(const Call& call, TimePoint time, std::string_vie
   if (!arguments.empty() && !extra_arguments.empty()) arguments += ',';
   arguments += extra_arguments;
   write_event('E', *call.track, time, "", arguments);
-  call.track->busy = false;
+  call.track->is_busy = false;
 }
 
-void TraceText::end_all(TimePoint time, std::string_view extra_arguments) {
+void TraceText::end_open_calls(TimePoint time, std::string_view extra_arguments) {
   for (const auto& [handle, call] : std::exchange(open_calls_, {}))
     write_finished(call, time, extra_arguments);
 }
@@ -211,28 +212,28 @@ TraceText::Track& TraceText::find_or_add_track(const TraceEvent& event) {
   const std::string name = name_of_track(event);
   const std::string group_suffix =
       event.group == kWorld ? std::string() : format_text(" (group {})", event.group);
-  auto found = tracks_of_group.find(name);
-  if (found == tracks_of_group.end()) {
+  auto track = tracks_of_group.find(name);
+  if (track == tracks_of_group.end()) {
     if (track_count_ >= kTraceTracksMax) {
-      Track& shared = acquire_shared_track();
-      write_track_name(shared, "further tensors");
-      return shared;
+      Track& shared_track = acquire_shared_track();
+      write_track_name(shared_track, "further tensors");
+      return shared_track;
     }
-    found = tracks_of_group.emplace(name, Track{}).first;
-    found->second.number = static_cast<std::int64_t>(++track_count_);
+    track = tracks_of_group.emplace(name, Track{}).first;
+    track->second.number = static_cast<std::int64_t>(++track_count_);
   }
-  write_track_name(found->second, name + group_suffix);
-  return found->second;
+  write_track_name(track->second, name + group_suffix);
+  return track->second;
 }
 
 // Returns a shared track that was idle, and marks it as busy.
 TraceText::Track& TraceText::acquire_shared_track() {
-  auto track = std::ranges::find(shared_tracks_, false, &Track::busy);
+  auto track = std::ranges::find(shared_tracks_, false, &Track::is_busy);
   if (track == shared_tracks_.end()) {
     track = shared_tracks_.insert(track, Track{});
     track->number = static_cast<std::int64_t>(kTraceTracksMax + shared_tracks_.size());
   }
-  track->busy = true;
+  track->is_busy = true;
   return *track;
 }
 
@@ -251,10 +252,10 @@ void TraceText::write_track_name(Track& track, std::string_view name) {
                  format_text(R"("name":"{}")", json_escaped(name)));
 }
 
-void TraceText::write_metadata(std::string_view what, std::int64_t thread,
+void TraceText::write_metadata(std::string_view name, std::int64_t thread,
                                std::string_view arguments) {
   write(format_text(R"({{"ph":"M","pid":{},"tid":{},"name":"{}","args":{{{}}}}},)", rank_.rank,
-                    thread, what, arguments));
+                    thread, name, arguments));
 }
 
 void TraceText::write_event(char phase, Track& track, TimePoint time, std::string_view name,

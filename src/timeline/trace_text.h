@@ -74,8 +74,8 @@ class TraceText {
   // same file. `mark_cycles` adds CYCLE_START whenever a call is submitted while none is in flight.
   void begin(TimePoint zero, std::size_t bytes_max, std::int64_t engine_number,
              bool mark_cycles = false);
-  // Writes the largest possible error of the times in the file, which is that of comparing two
-  // clocks. Call it after begin().
+  // Writes the largest possible error of this rank's times. The error comes from the comparison of
+  // this host's clock with the clock of the file. Call it after begin().
   void add_clock_error(Duration error);
   // Marks that the worker is now a member of this group. Call it after begin().
   void add_group(const Group& group, TimePoint now);
@@ -96,24 +96,24 @@ class TraceText {
     std::int64_t number = 0;  // number within this rank, from 1
     TimePoint last_time{};
     int last_file_with_name = 0;  // files_begun_ when the track's name was last written
-    bool busy = false;
+    bool is_busy = false;
   };
   struct Call {
     Track* track = nullptr;
     Operation operation = Operation::kBarrier;
-    bool running = false;
+    bool has_begun_running = false;
     std::string arguments;  // arguments of the end event of the call
   };
 
   void write_submitted(const TraceEvent& event);
   void write_running(Call& call, TimePoint time);
   void write_finished(const Call& call, TimePoint time, std::string_view extra_arguments);
-  void end_all(TimePoint time, std::string_view extra_arguments);
+  void end_open_calls(TimePoint time, std::string_view extra_arguments);
   Track& find_or_add_track(const TraceEvent& event);
   Track& acquire_shared_track();
   void write_track_name(Track& track, std::string_view name);
   std::int64_t thread_of(const Track& track) const;
-  void write_metadata(std::string_view what, std::int64_t thread, std::string_view arguments);
+  void write_metadata(std::string_view name, std::int64_t thread, std::string_view arguments);
   void write_event(char phase, Track& track, TimePoint time, std::string_view name,
                    std::string_view arguments);
   // Writes an event that concerns the whole rank.

@@ -1,7 +1,7 @@
-// UnixListener: lets processes of one user on one host find each other if our launcher has not
-// started them. It uses an abstract Unix socket. Its name exists only in the kernel, and disappears
-// when the last process closes the socket. The kernel reports the user id of the other side, and
-// each side checks this id.
+// UnixListener: lets processes of one user on one host find each other if `farandole run` has not
+// started them. It uses an abstract Unix socket. The name of the socket exists only in the kernel,
+// and disappears when the last process closes the socket. The kernel reports the user id of the
+// other side, and each side checks this id.
 #pragma once
 
 #include <sys/types.h>

@@ -78,7 +78,7 @@ TEST(UnixListener, TooManyClientsMustRetry) {
   const std::string name = unique_name();
   const auto listener = UnixListener::open(name);
   ASSERT_TRUE(listener.ok());
-  std::vector<UnixSocket> waiting;
+  std::vector<UnixSocket> waiting_sockets;
   for (;;) {
     auto connection = UnixListener::connect(name);
     if (!connection.ok()) {
@@ -86,13 +86,13 @@ TEST(UnixListener, TooManyClientsMustRetry) {
       EXPECT_THAT(connection.status().message(), HasSubstr("too many processes are waiting"));
       break;
     }
-    waiting.push_back(*std::move(connection));
+    waiting_sockets.push_back(*std::move(connection));
   }
 }
 
-// Runs `action` as another user in a child process. Returns its result.
-template <class Act>
-int run_as_another_user(Act action) {
+// Runs `action` as another user in a child process. Returns the result of `action`.
+template <class Action>
+int run_as_another_user(Action action) {
   const pid_t child = ::fork();
   if (child == 0) ::_exit(::setuid(65534) == 0 ? action() : 99);
   int status = 0;
@@ -110,9 +110,9 @@ TEST(UnixListener, BothSidesRejectOtherUsers) {
     return connection.status().message().find("of user id 0 ") != std::string::npos ? 7 : 1;
   });
   EXPECT_EQ(exit_code, 7);
-  const auto accepted = listener->accept();
-  EXPECT_EQ(accepted.status().code(), StatusCode::kRetry);
-  EXPECT_THAT(accepted.status().message(), HasSubstr("of user id 65534"));
+  const auto accept_result = listener->accept();
+  EXPECT_EQ(accept_result.status().code(), StatusCode::kRetry);
+  EXPECT_THAT(accept_result.status().message(), HasSubstr("of user id 65534"));
 }
 
 }  // namespace

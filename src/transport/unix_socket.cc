@@ -61,18 +61,18 @@ Status check_outgoing(std::size_t bytes, std::size_t descriptors) {
   return {};
 }
 
-void parse_ancillary(msghdr& header, Ancillary& result) {
+void parse_ancillary(msghdr& header, Ancillary& ancillary) {
   for (cmsghdr* control_header = CMSG_FIRSTHDR(&header); control_header != nullptr;
        control_header = CMSG_NXTHDR(&header, control_header)) {
     if (control_header->cmsg_level != SOL_SOCKET) continue;
     if (control_header->cmsg_type == SCM_CREDENTIALS) {
-      std::memcpy(&result.sender.emplace(), CMSG_DATA(control_header), sizeof(ucred));
+      std::memcpy(&ancillary.sender.emplace(), CMSG_DATA(control_header), sizeof(ucred));
     } else if (control_header->cmsg_type == SCM_RIGHTS) {
       const std::size_t count = (control_header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
       for (std::size_t i = 0; i < count; ++i) {
         int number = -1;
         std::memcpy(&number, CMSG_DATA(control_header) + i * sizeof(int), sizeof(int));
-        result.descriptors.push_back(Descriptor::above_standard_streams(number));
+        ancillary.descriptors.push_back(Descriptor::above_standard_streams(number));
       }
     }
   }
@@ -112,11 +112,11 @@ int poll_limit_ms(TimePoint deadline) {
 }  // namespace
 
 Result<std::pair<UnixSocket, UnixSocket>> UnixSocket::make_pair() {
-  std::array<int, 2> numbers{-1, -1};
-  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, numbers.data()) != 0)
+  std::array<int, 2> socket_numbers{-1, -1};
+  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, socket_numbers.data()) != 0)
     return socket_error("socketpair");
-  Descriptor first_end(numbers[0]);
-  Descriptor second_end(numbers[1]);
+  Descriptor first_end(socket_numbers[0]);
+  Descriptor second_end(socket_numbers[1]);
   FARANDOLE_TRY_ASSIGN(auto first, adopt(std::move(first_end)));
   FARANDOLE_TRY_ASSIGN(auto second, adopt(std::move(second_end)));
   return std::pair(std::move(first), std::move(second));
@@ -138,12 +138,12 @@ Status UnixSocket::check(int descriptor) {
 }
 
 Result<UnixSocket> UnixSocket::adopt(Descriptor descriptor) {
-  if (Status checked = check(descriptor.get()); !checked.ok()) {
+  if (Status check_status = check(descriptor.get()); !check_status.ok()) {
     if (::fcntl(descriptor.get(), F_GETFD) < 0) descriptor.release();
-    return checked;
+    return check_status;
   }
-  const int on = 1;
-  if (::setsockopt(descriptor.get(), SOL_SOCKET, SO_PASSCRED, &on, sizeof(on)) != 0)
+  const int enabled = 1;
+  if (::setsockopt(descriptor.get(), SOL_SOCKET, SO_PASSCRED, &enabled, sizeof(enabled)) != 0)
     return socket_error("setsockopt(SO_PASSCRED)");
   if (::fcntl(descriptor.get(), F_SETFD, FD_CLOEXEC) != 0) return socket_error("fcntl(F_SETFD)");
   return UnixSocket(std::move(descriptor));
@@ -218,9 +218,9 @@ Result<UnixMessage> UnixSocket::try_receive() const {
 Status UnixSocket::wait_for(short events, TimePoint deadline) const {
   pollfd entry{descriptor_.get(), events, 0};
   const int limit_ms = poll_limit_ms(deadline);
-  const int ready = ::poll(&entry, 1, limit_ms);
-  if (ready < 0 && errno != EINTR) return socket_error("poll");
-  if (ready == 0 && std::chrono::steady_clock::now() >= deadline)
+  const int poll_result = ::poll(&entry, 1, limit_ms);
+  if (poll_result < 0 && errno != EINTR) return socket_error("poll");
+  if (poll_result == 0 && std::chrono::steady_clock::now() >= deadline)
     return Status::retry("timed out on a Unix socket");
   return {};
 }
@@ -228,16 +228,16 @@ Status UnixSocket::wait_for(short events, TimePoint deadline) const {
 Status UnixSocket::send(std::span<const std::byte> bytes, std::span<const int> descriptors,
                         TimePoint deadline) const {
   for (;;) {
-    const Status sent = try_send(bytes, descriptors);
-    if (sent.code() != StatusCode::kRetry) return sent;
+    const Status send_status = try_send(bytes, descriptors);
+    if (send_status.code() != StatusCode::kRetry) return send_status;
     FARANDOLE_TRY(wait_for(POLLOUT, deadline));
   }
 }
 
 Result<UnixMessage> UnixSocket::receive(TimePoint deadline) const {
   for (;;) {
-    auto received = try_receive();
-    if (received.ok() || received.status().code() != StatusCode::kRetry) return received;
+    auto message = try_receive();
+    if (message.ok() || message.status().code() != StatusCode::kRetry) return message;
     FARANDOLE_TRY(wait_for(POLLIN, deadline));
   }
 }

@@ -1,6 +1,6 @@
 // UnixSocket: sends whole messages, with descriptors, between two processes of one user on one
-// host. The receiver checks the sender's credentials, which the kernel adds, so that no other user
-// can send a message.
+// host. The kernel adds the sender's credentials to each message, and the receiver checks them, so
+// that no other user can send a message.
 #pragma once
 
 #include <cstddef>

@@ -41,14 +41,14 @@ std::size_t open_descriptors() {
   return count;
 }
 
-std::pair<UnixSocket, UnixSocket> connected() {
-  auto ends = UnixSocket::make_pair();
-  EXPECT_TRUE(ends.ok()) << ends.status().message();
-  return std::move(ends).value();
+std::pair<UnixSocket, UnixSocket> connected_pair() {
+  auto sockets = UnixSocket::make_pair();
+  EXPECT_TRUE(sockets.ok()) << sockets.status().message();
+  return std::move(sockets).value();
 }
 
 TEST(UnixSocket, KeepsTheBoundariesOfMessages) {
-  auto [left, right] = connected();
+  auto [left, right] = connected_pair();
   ASSERT_TRUE(left.send(as_bytes("one"), {}, deadline_of_test()).ok());
   ASSERT_TRUE(left.send(as_bytes("two, longer"), {}, deadline_of_test()).ok());
   EXPECT_EQ(as_text(right.receive(deadline_of_test()).value().bytes), "one");
@@ -56,20 +56,20 @@ TEST(UnixSocket, KeepsTheBoundariesOfMessages) {
 }
 
 TEST(UnixSocket, CarriesTheLongestMessageUnderDefaultBuffers) {
-  auto [left, right] = connected();
+  auto [left, right] = connected_pair();
   const Bytes longest(kUnixMessageBytesMax, std::byte{7});
   ASSERT_TRUE(left.send(longest, {}, deadline_of_test()).ok());
   EXPECT_EQ(right.receive(deadline_of_test()).value().bytes, longest);
 }
 
 TEST(UnixSocket, TransfersDescriptors) {
-  auto [left, right] = connected();
+  auto [left, right] = connected_pair();
   std::array<int, 2> pipe_ends{};
   ASSERT_EQ(::pipe2(pipe_ends.data(), O_CLOEXEC), 0);
   const Descriptor read_end(pipe_ends[0]);
   Descriptor write_end(pipe_ends[1]);
-  const std::array<int, 1> to_send{write_end.get()};
-  ASSERT_TRUE(left.send(as_bytes("pipe"), to_send, deadline_of_test()).ok());
+  const std::array<int, 1> sent_descriptors{write_end.get()};
+  ASSERT_TRUE(left.send(as_bytes("pipe"), sent_descriptors, deadline_of_test()).ok());
   write_end.reset();
 
   auto message = right.receive(deadline_of_test());
@@ -83,32 +83,32 @@ TEST(UnixSocket, TransfersDescriptors) {
 }
 
 TEST(UnixSocket, RejectsMessagesOverTheLimitsBeforeSending) {
-  auto [left, right] = connected();
+  auto [left, right] = connected_pair();
   const Bytes too_long(kUnixMessageBytesMax + 1);
   EXPECT_EQ(left.try_send(too_long, {}).code(), StatusCode::kFixCall);
   EXPECT_EQ(left.try_send({}, {}).code(), StatusCode::kFixCall);
   const std::vector<int> too_many(kUnixMessageDescriptorsMax + 1, left.descriptor().get());
   EXPECT_EQ(left.try_send(as_bytes("x"), too_many).code(), StatusCode::kFixCall);
-  const std::array<int, 1> closed{1 << 20};
-  EXPECT_EQ(left.try_send(as_bytes("x"), closed).code(), StatusCode::kFixCall);
+  const std::array<int, 1> closed_descriptor{1 << 20};
+  EXPECT_EQ(left.try_send(as_bytes("x"), closed_descriptor).code(), StatusCode::kFixCall);
   EXPECT_EQ(right.try_receive().status().code(), StatusCode::kRetry);
 }
 
 TEST(UnixSocket, RejectsTruncatedMessagesAndGoesOn) {
-  auto [left, right] = connected();
+  auto [left, right] = connected_pair();
   const Bytes too_long(kUnixMessageBytesMax + 1);
   ASSERT_EQ(::send(left.descriptor().get(), too_long.data(), too_long.size(), 0),
             static_cast<ssize_t>(too_long.size()));
-  const auto rejected = right.receive(deadline_of_test());
-  ASSERT_FALSE(rejected.ok());
-  EXPECT_EQ(rejected.status().code(), StatusCode::kStop);
+  const auto rejected_message = right.receive(deadline_of_test());
+  ASSERT_FALSE(rejected_message.ok());
+  EXPECT_EQ(rejected_message.status().code(), StatusCode::kStop);
   ASSERT_TRUE(left.send(as_bytes("fine"), {}, deadline_of_test()).ok());
   EXPECT_TRUE(right.receive(deadline_of_test()).ok());
 }
 
 TEST(UnixSocket, RejectsTooManyDescriptorsAndLeaksNone) {
-  auto [left, right] = connected();
-  const std::size_t before = open_descriptors();
+  auto [left, right] = connected_pair();
+  const std::size_t descriptors_before = open_descriptors();
   constexpr std::size_t kCount = kUnixMessageDescriptorsMax + 4;
   alignas(cmsghdr) std::array<char, CMSG_SPACE(kCount * sizeof(int))> control{};
   char letter = 'x';
@@ -122,8 +122,8 @@ TEST(UnixSocket, RejectsTooManyDescriptorsAndLeaksNone) {
   rights->cmsg_level = SOL_SOCKET;
   rights->cmsg_type = SCM_RIGHTS;
   rights->cmsg_len = CMSG_LEN(kCount * sizeof(int));
-  const std::vector<int> numbers(kCount, left.descriptor().get());
-  std::memcpy(CMSG_DATA(rights), numbers.data(), kCount * sizeof(int));
+  const std::vector<int> descriptor_numbers(kCount, left.descriptor().get());
+  std::memcpy(CMSG_DATA(rights), descriptor_numbers.data(), kCount * sizeof(int));
   ASSERT_EQ(::sendmsg(left.descriptor().get(), &header, 0), 1);
 
   const auto message = right.receive(deadline_of_test());
@@ -131,7 +131,7 @@ TEST(UnixSocket, RejectsTooManyDescriptorsAndLeaksNone) {
   EXPECT_EQ(as_text(message->bytes), "x");
   EXPECT_EQ(message->descriptor_status.code(), StatusCode::kStop);
   EXPECT_THAT(message->descriptor_status.message(), HasSubstr("lost descriptors"));
-  EXPECT_EQ(open_descriptors(), before);
+  EXPECT_EQ(open_descriptors(), descriptors_before);
 }
 
 TEST(UnixSocket, APairNeedsDescriptors) {
@@ -143,24 +143,24 @@ TEST(UnixSocket, APairNeedsDescriptors) {
 
 TEST(UnixSocket, RejectsAnotherUser) {
   if (::getuid() != 0) GTEST_SKIP() << "needs root to become another user";
-  auto [left, right] = connected();
+  auto [left, right] = connected_pair();
   const pid_t child = ::fork();
   if (child == 0) {
-    const bool became = ::setresuid(65533, 65533, 65533) == 0;
+    const bool is_other_user = ::setresuid(65533, 65533, 65533) == 0;
     const bool sent = ::send(left.descriptor().get(), "boo", 3, MSG_NOSIGNAL) == 3;
-    ::_exit(became && sent ? 0 : 1);
+    ::_exit(is_other_user && sent ? 0 : 1);
   }
   int status = -1;
   ASSERT_EQ(::waitpid(child, &status, 0), child);
   ASSERT_EQ(status, 0);
-  const auto rejected = right.receive(deadline_of_test());
-  ASSERT_FALSE(rejected.ok());
-  EXPECT_EQ(rejected.status().code(), StatusCode::kStop);
-  EXPECT_THAT(rejected.status().message(), HasSubstr("user id 65533"));
+  const auto rejected_message = right.receive(deadline_of_test());
+  ASSERT_FALSE(rejected_message.ok());
+  EXPECT_EQ(rejected_message.status().code(), StatusCode::kStop);
+  EXPECT_THAT(rejected_message.status().message(), HasSubstr("user id 65533"));
 }
 
 TEST(UnixSocket, AClosedPeerIsReported) {
-  auto [left, right] = connected();
+  auto [left, right] = connected_pair();
   ASSERT_TRUE(left.send(as_bytes("last words"), {}, deadline_of_test()).ok());
   left.take_descriptor().reset();
   EXPECT_TRUE(right.receive(deadline_of_test()).ok());
@@ -169,7 +169,7 @@ TEST(UnixSocket, AClosedPeerIsReported) {
 }
 
 TEST(UnixSocket, WaitsForAMessageAndForRoom) {
-  auto [left, right] = connected();
+  auto [left, right] = connected_pair();
   EXPECT_EQ(right.receive(std::chrono::steady_clock::now()).status().code(), StatusCode::kRetry);
   const Bytes longest(kUnixMessageBytesMax);
   int sent = 0;
@@ -187,10 +187,10 @@ TEST(UnixSocket, AdoptsOnlySequencedPacketSockets) {
   Descriptor unconnected(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
   EXPECT_THAT(UnixSocket::adopt(std::move(unconnected)).status().message(),
               HasSubstr("not connected"));
-  std::array<int, 2> numbers{};
-  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, numbers.data()), 0);
-  const Descriptor other(numbers[1]);
-  EXPECT_THAT(UnixSocket::adopt(Descriptor(numbers[0])).status().message(),
+  std::array<int, 2> descriptor_numbers{};
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, descriptor_numbers.data()), 0);
+  const Descriptor second_end(descriptor_numbers[1]);
+  EXPECT_THAT(UnixSocket::adopt(Descriptor(descriptor_numbers[0])).status().message(),
               HasSubstr("SOCK_SEQPACKET"));
 }
 

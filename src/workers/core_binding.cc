@@ -37,12 +37,12 @@ int count_parts(const std::vector<CoreRange>& sockets, int size) {
 
 std::vector<CoreRange> parts_within_sockets(const std::vector<CoreRange>& sockets, int cores,
                                             int workers) {
-  int size = cores / workers;
-  while (count_parts(sockets, size) < workers) --size;
+  int part_size = cores / workers;
+  while (count_parts(sockets, part_size) < workers) --part_size;
   std::vector<CoreRange> parts;
   for (const CoreRange& socket : sockets)
-    for (int used = 0; used + size <= socket.count; used += size)
-      parts.push_back({socket.first + used, size});
+    for (int used_cores = 0; used_cores + part_size <= socket.count; used_cores += part_size)
+      parts.push_back({socket.first + used_cores, part_size});
   parts.resize(static_cast<std::size_t>(workers));
   return parts;
 }
@@ -127,13 +127,13 @@ CoreDivision divide_cores(const std::vector<Core>& cores, std::optional<int> quo
   CoreDivision division{.bind_to = bind_to,
                         .cores = std::max(1, std::min(count, quota.value_or(count))),
                         .workers = {}};
-  // The kernel did not report the cores that we may use.
+  // If the kernel did not report the cores that we may use, no worker can be bound.
   if (cores.empty()) division.bind_to = BindTo::kNone;
   const std::vector<CoreRange> parts = divide(cores, workers, division.bind_to);
-  std::map<int, int> workers_per_core;  // by the first core of a part
-  for (const CoreRange& part : parts) ++workers_per_core[part.first];
+  std::map<int, int> workers_of_part;  // by the first core of the part
+  for (const CoreRange& part : parts) ++workers_of_part[part.first];
   for (const CoreRange& part : parts) {
-    const int share = part.count / workers_per_core[part.first];
+    const int share = part.count / workers_of_part[part.first];
     WorkerCores& worker = division.workers.emplace_back();
     worker.threads = std::max(1, quota ? std::min(share, *quota / workers) : share);
     if (division.bind_to != BindTo::kNone)
@@ -156,22 +156,22 @@ std::string describe(const CoreDivision& division) {
 }
 
 std::string binding_preview(const std::vector<Core>& cores) {
-  const auto two = divide_cores(cores, std::nullopt, 2, BindTo::kCore).workers;
+  const auto two_workers = divide_cores(cores, std::nullopt, 2, BindTo::kCore).workers;
   std::size_t threads = 0;
   for (const Core& core : cores) threads += core.hardware_threads.size();
   const auto sockets = static_cast<std::size_t>(count_sockets(cores));
   return format_text("{}, {}, {}; --bind-to core would give {} to one worker and {} to another",
                      count_text(sockets, "socket"), count_text(cores.size(), "core"),
                      count_text(threads, "hardware thread"),
-                     list_text(two.front().hardware_threads),
-                     list_text(two.back().hardware_threads));
+                     list_text(two_workers.front().hardware_threads),
+                     list_text(two_workers.back().hardware_threads));
 }
 
 std::string threads_text(const CoreDivision& division) {
-  const auto [least, most] =
+  const auto [fewest, most] =
       std::ranges::minmax_element(division.workers, {}, &WorkerCores::threads);
-  return least->threads == most->threads ? std::to_string(least->threads)
-                                         : format_text("{} to {}", least->threads, most->threads);
+  return fewest->threads == most->threads ? std::to_string(fewest->threads)
+                                          : format_text("{} to {}", fewest->threads, most->threads);
 }
 
 }  // namespace farandole

@@ -30,12 +30,12 @@ struct WorkerCores {
 
 struct CoreDivision {
   BindTo bind_to = BindTo::kNone;
-  int cores = 1;                     // the number that all workers together may use
+  int cores = 1;                     // how many cores all workers together may use
   std::vector<WorkerCores> workers;  // by local rank
 };
 
-// Divides the cores, which are ordered as by find_cores(), between `workers` workers of this host.
-// `quota` is core_quota(). Workers with successive ranks get neighbouring cores.
+// Divides the cores between `workers` workers of this host. The cores must be in the order of
+// find_cores(). `quota` is core_quota(). Workers with successive ranks get neighbouring cores.
 //
 // kCore: the parts have the same size, lie within one socket, and are as large as possible under
 // these rules. If there are fewer workers than sockets, a part is an equal number of whole sockets.

@@ -33,7 +33,7 @@ std::vector<std::string> hardware_thread_lists(const CoreDivision& division) {
   return texts;
 }
 
-std::vector<int> threads(const CoreDivision& division) {
+std::vector<int> thread_counts(const CoreDivision& division) {
   std::vector<int> counts;
   for (const WorkerCores& worker : division.workers) counts.push_back(worker.threads);
   return counts;
@@ -48,25 +48,25 @@ TEST(CoreBinding, AcceptsOnlyItsWords) {
   EXPECT_EQ(*parse_bind_to("socket"), BindTo::kSocket);
   EXPECT_EQ(*parse_bind_to("none"), BindTo::kNone);
   for (const std::string word : {"", "cores", "Core", "core,none"}) {
-    const auto wrong = parse_bind_to(word);
-    EXPECT_EQ(wrong.status().code(), StatusCode::kFixCall) << word;
-    EXPECT_THAT(wrong.status().message(), HasSubstr("--bind-to \"" + word + "\""));
-    EXPECT_THAT(wrong.status().message(), HasSubstr("core, socket or none"));
+    const auto parsed = parse_bind_to(word);
+    EXPECT_EQ(parsed.status().code(), StatusCode::kFixCall) << word;
+    EXPECT_THAT(parsed.status().message(), HasSubstr("--bind-to \"" + word + "\""));
+    EXPECT_THAT(parsed.status().message(), HasSubstr("core, socket or none"));
   }
 }
 
 TEST(CoreBinding, NoneBindsNoWorkerAndDividesTheThreads) {
-  const auto two = divide({8}, 2, BindTo::kNone);
-  EXPECT_THAT(hardware_thread_lists(two), ElementsAre("", ""));
-  EXPECT_THAT(threads(two), ElementsAre(4, 4));
-  EXPECT_THAT(threads(divide({8}, 3, BindTo::kNone)), ElementsAre(2, 2, 2));
-  EXPECT_THAT(threads(divide({2}, 4, BindTo::kNone)), ElementsAre(1, 1, 1, 1));
+  const auto division_of_2 = divide({8}, 2, BindTo::kNone);
+  EXPECT_THAT(hardware_thread_lists(division_of_2), ElementsAre("", ""));
+  EXPECT_THAT(thread_counts(division_of_2), ElementsAre(4, 4));
+  EXPECT_THAT(thread_counts(divide({8}, 3, BindTo::kNone)), ElementsAre(2, 2, 2));
+  EXPECT_THAT(thread_counts(divide({2}, 4, BindTo::kNone)), ElementsAre(1, 1, 1, 1));
 }
 
 TEST(CoreBinding, CoreGivesEachWorkerAnEqualPart) {
-  const auto two = divide({8}, 2, BindTo::kCore);
-  EXPECT_THAT(hardware_thread_lists(two), ElementsAre("0-3", "4-7"));
-  EXPECT_THAT(threads(two), ElementsAre(4, 4));
+  const auto division_of_2 = divide({8}, 2, BindTo::kCore);
+  EXPECT_THAT(hardware_thread_lists(division_of_2), ElementsAre("0-3", "4-7"));
+  EXPECT_THAT(thread_counts(division_of_2), ElementsAre(4, 4));
   EXPECT_THAT(hardware_thread_lists(divide({8}, 3, BindTo::kCore)),
               ElementsAre("0-1", "2-3", "4-5"));
   EXPECT_THAT(hardware_thread_lists(divide({8}, 1, BindTo::kCore)), ElementsAre("0-7"));
@@ -91,9 +91,9 @@ TEST(CoreBinding, FewerWorkersThanSocketsGetWholeSockets) {
 }
 
 TEST(CoreBinding, MoreWorkersThanCoresShareCoresEvenly) {
-  const auto four = divide({2}, 4, BindTo::kCore);
-  EXPECT_THAT(hardware_thread_lists(four), ElementsAre("0", "0", "1", "1"));
-  EXPECT_THAT(threads(four), ElementsAre(1, 1, 1, 1));
+  const auto division_of_4 = divide({2}, 4, BindTo::kCore);
+  EXPECT_THAT(hardware_thread_lists(division_of_4), ElementsAre("0", "0", "1", "1"));
+  EXPECT_THAT(thread_counts(division_of_4), ElementsAre(1, 1, 1, 1));
   EXPECT_THAT(hardware_thread_lists(divide({2}, 5, BindTo::kCore)),
               ElementsAre("0", "0", "0", "1", "1"));
   EXPECT_THAT(hardware_thread_lists(divide({1}, 2, BindTo::kCore)), ElementsAre("0", "0"));
@@ -105,21 +105,22 @@ TEST(CoreBinding, HardwareThreadsOfACoreStayTogetherAndCountOnce) {
                                 {.hardware_threads = {1, 5}},
                                 {.hardware_threads = {2, 6}},
                                 {.hardware_threads = {7}}};
-  const auto two = divide_cores(cores, std::nullopt, 2, BindTo::kCore);
-  EXPECT_THAT(hardware_thread_lists(two), ElementsAre("0-1,4-5", "2,6-7"));
-  EXPECT_THAT(threads(two), ElementsAre(2, 2));
-  EXPECT_THAT(threads(divide_cores(cores, std::nullopt, 2, BindTo::kNone)), ElementsAre(2, 2));
+  const auto division_of_2 = divide_cores(cores, std::nullopt, 2, BindTo::kCore);
+  EXPECT_THAT(hardware_thread_lists(division_of_2), ElementsAre("0-1,4-5", "2,6-7"));
+  EXPECT_THAT(thread_counts(division_of_2), ElementsAre(2, 2));
+  EXPECT_THAT(thread_counts(divide_cores(cores, std::nullopt, 2, BindTo::kNone)),
+              ElementsAre(2, 2));
   EXPECT_THAT(hardware_thread_lists(divide_cores(cores, std::nullopt, 8, BindTo::kCore)),
               ElementsAre("0,4", "0,4", "1,5", "1,5", "2,6", "2,6", "7", "7"));
 }
 
 TEST(CoreBinding, SocketGivesEachWorkerAllCoresOfOneSocket) {
-  const auto four = divide({4, 4}, 4, BindTo::kSocket);
-  EXPECT_THAT(hardware_thread_lists(four), ElementsAre("0-3", "0-3", "4-7", "4-7"));
-  EXPECT_THAT(threads(four), ElementsAre(2, 2, 2, 2));
-  const auto three = divide({4, 4}, 3, BindTo::kSocket);
-  EXPECT_THAT(hardware_thread_lists(three), ElementsAre("0-3", "0-3", "4-7"));
-  EXPECT_THAT(threads(three), ElementsAre(2, 2, 4));
+  const auto division_of_4 = divide({4, 4}, 4, BindTo::kSocket);
+  EXPECT_THAT(hardware_thread_lists(division_of_4), ElementsAre("0-3", "0-3", "4-7", "4-7"));
+  EXPECT_THAT(thread_counts(division_of_4), ElementsAre(2, 2, 2, 2));
+  const auto division_of_3 = divide({4, 4}, 3, BindTo::kSocket);
+  EXPECT_THAT(hardware_thread_lists(division_of_3), ElementsAre("0-3", "0-3", "4-7"));
+  EXPECT_THAT(thread_counts(division_of_3), ElementsAre(2, 2, 4));
   EXPECT_THAT(hardware_thread_lists(divide({4, 4}, 1, BindTo::kSocket)), ElementsAre("0-3"));
   EXPECT_THAT(hardware_thread_lists(divide({2}, 3, BindTo::kSocket)),
               ElementsAre("0-1", "0-1", "0-1"));
@@ -128,18 +129,18 @@ TEST(CoreBinding, SocketGivesEachWorkerAllCoresOfOneSocket) {
 }
 
 TEST(CoreBinding, AQuotaLimitsTheThreadsButNotTheCores) {
-  const auto two = divide_cores(make_cores({8}), 4, 2, BindTo::kCore);
-  EXPECT_EQ(two.cores, 4);
-  EXPECT_THAT(hardware_thread_lists(two), ElementsAre("0-3", "4-7"));
-  EXPECT_THAT(threads(two), ElementsAre(2, 2));
-  EXPECT_THAT(threads(divide_cores(make_cores({8}), 1, 2, BindTo::kNone)), ElementsAre(1, 1));
+  const auto division_of_2 = divide_cores(make_cores({8}), 4, 2, BindTo::kCore);
+  EXPECT_EQ(division_of_2.cores, 4);
+  EXPECT_THAT(hardware_thread_lists(division_of_2), ElementsAre("0-3", "4-7"));
+  EXPECT_THAT(thread_counts(division_of_2), ElementsAre(2, 2));
+  EXPECT_THAT(thread_counts(divide_cores(make_cores({8}), 1, 2, BindTo::kNone)), ElementsAre(1, 1));
 }
 
 TEST(CoreBinding, UnknownCoresBindNothing) {
-  const auto two = divide_cores({}, std::nullopt, 2, BindTo::kCore);
-  EXPECT_THAT(hardware_thread_lists(two), ElementsAre("", ""));
-  EXPECT_THAT(threads(two), ElementsAre(1, 1));
-  EXPECT_EQ(describe(two), "2 on 1 core");
+  const auto division_of_2 = divide_cores({}, std::nullopt, 2, BindTo::kCore);
+  EXPECT_THAT(hardware_thread_lists(division_of_2), ElementsAre("", ""));
+  EXPECT_THAT(thread_counts(division_of_2), ElementsAre(1, 1));
+  EXPECT_EQ(describe(division_of_2), "2 on 1 core");
 }
 
 TEST(CoreBinding, APreviewShowsTheCoresOfTwoWorkers) {

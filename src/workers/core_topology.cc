@@ -20,25 +20,26 @@ struct CorePosition {
   int first_sibling = 0;  // identifies the core: its lowest hardware thread, usable or not
 };
 
-std::vector<int> read_list(const FileReader& read, const std::string& path) {
-  return numbers_in_list(read(path).value_or(""));
+std::vector<int> read_list(const FileReader& read_file, const std::string& path) {
+  return numbers_in_list(read_file(path).value_or(""));
 }
 
 // Returns the NUMA node of each hardware thread. Empty if the kernel knows no nodes.
-std::map<int, int> nodes_of_hardware_threads(const FileReader& read) {
+std::map<int, int> nodes_of_hardware_threads(const FileReader& read_file) {
   const std::string folder = std::string(kSystemFolder) + "node/";
   std::map<int, int> nodes;
-  for (const int node : read_list(read, folder + "online"))
-    for (const int thread : read_list(read, folder + "node" + std::to_string(node) + "/cpulist"))
+  for (const int node : read_list(read_file, folder + "online"))
+    for (const int thread :
+         read_list(read_file, folder + "node" + std::to_string(node) + "/cpulist"))
       nodes[thread] = node;
   return nodes;
 }
 
-CorePosition position_of(int thread, const std::map<int, int>& nodes, const FileReader& read) {
+CorePosition position_of(int thread, const std::map<int, int>& nodes, const FileReader& read_file) {
   const std::string folder =
       std::string(kSystemFolder) + "cpu/cpu" + std::to_string(thread) + "/topology/";
-  const auto package = numbers_in_list(read(folder + "physical_package_id").value_or(""));
-  const auto siblings = read_list(read, folder + "thread_siblings_list");
+  const auto package = numbers_in_list(read_file(folder + "physical_package_id").value_or(""));
+  const auto siblings = read_list(read_file, folder + "thread_siblings_list");
   const auto node = nodes.find(thread);
   return {.package = package.empty() ? 0 : package.front(),
           .node = node == nodes.end() ? 0 : node->second,
@@ -47,12 +48,12 @@ CorePosition position_of(int thread, const std::map<int, int>& nodes, const File
 
 }  // namespace
 
-std::vector<Core> find_cores(const std::vector<int>& usable, const FileReader& read) {
-  const std::map<int, int> nodes = nodes_of_hardware_threads(read);
+std::vector<Core> find_cores(const std::vector<int>& usable_threads, const FileReader& read_file) {
+  const std::map<int, int> nodes = nodes_of_hardware_threads(read_file);
   std::map<int, CorePosition> positions;
   std::map<int, std::set<int>> packages_of_node;
-  for (const int thread : usable) {
-    positions[thread] = position_of(thread, nodes, read);
+  for (const int thread : usable_threads) {
+    positions[thread] = position_of(thread, nodes, read_file);
     packages_of_node[positions[thread].node].insert(positions[thread].package);
   }
   // The key has the socket, the node and the first sibling. A socket is either a node with several

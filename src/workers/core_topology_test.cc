@@ -29,8 +29,8 @@ class FakeMachine {
     for (std::size_t node = 0; node < lists.size(); ++node)
       files_["node/node" + std::to_string(node) + "/cpulist"] = lists[node] + "\n";
   }
-  std::vector<Core> cores(const std::string& usable) const {
-    return find_cores(numbers_in_list(usable), [this](const std::string& path) {
+  std::vector<Core> cores(const std::string& usable_threads) const {
+    return find_cores(numbers_in_list(usable_threads), [this](const std::string& path) {
       const auto file = files_.find(path.substr(std::string("/sys/devices/system/").size()));
       return file == files_.end() ? std::nullopt : std::optional(file->second);
     });

@@ -21,12 +21,12 @@ struct FrameworkFlags {
 
 class FrameworkPorts {
  public:
-  // Reserves a port for each worker of this node with --tf-config, and one on node 0 with --jax.
-  // Errors: kStop.
+  // With --tf-config, reserves a port for each worker of this node. With --jax, reserves one port
+  // on node 0. Errors: kStop.
   static Result<FrameworkPorts> reserve(const FrameworkFlags& flags, int workers, bool is_node_0);
 
-  std::vector<std::uint32_t> tensorflow() const;  // by local rank; empty without --tf-config
-  std::uint32_t jax() const;                      // of JAX's coordinator; 0: none
+  std::vector<std::uint32_t> tensorflow_ports() const;  // by local rank; empty without --tf-config
+  std::uint32_t jax_port() const;                       // of JAX's coordinator; 0: none
 
  private:
   std::vector<ReservedPort> tensorflow_;

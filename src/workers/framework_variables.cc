@@ -47,30 +47,30 @@ std::vector<EnvironmentVariable> jax_variables(const NodeLayout& layout, int loc
 std::vector<std::string> addresses_by_rank(const NodeLayout& layout,
                                            const std::vector<std::string>& addresses,
                                            const std::vector<std::uint32_t>& ports) {
-  std::vector<std::string> places;
+  std::vector<std::string> server_addresses;
   for (std::size_t node = 0; node < addresses.size(); ++node)
     for (int worker = 0; worker < layout.workers.at(node); ++worker)
-      places.push_back(host_and_port(addresses[node], ports.at(places.size())));
-  return places;
+      server_addresses.push_back(host_and_port(addresses[node], ports.at(server_addresses.size())));
+  return server_addresses;
 }
 
 Result<std::vector<EnvironmentVariable>> framework_variables(const NodeLayout& layout,
                                                              int local_rank,
-                                                             const FrameworkAddresses& places) {
+                                                             const FrameworkAddresses& addresses) {
   std::vector<EnvironmentVariable> variables;
-  if (!places.jax.empty()) variables = jax_variables(layout, local_rank, places.jax);
-  if (!places.tensorflow.empty()) {
+  if (!addresses.jax.empty()) variables = jax_variables(layout, local_rank, addresses.jax);
+  if (!addresses.tensorflow.empty()) {
     FARANDOLE_TRY_ASSIGN(variables.emplace_back(),
-                         tf_config(places.tensorflow, layout.rank_of(local_rank)));
+                         tf_config(addresses.tensorflow, layout.rank_of(local_rank)));
   }
   return variables;
 }
 
 std::string_view flag_that_sets(std::string_view variable, const FrameworkFlags& flags) {
   if (flags.tf_config && variable == kTfConfig) return "--tf-config";
-  const auto of_jax = jax_variables({}, 0, "");
-  const bool is_of_jax =
-      std::ranges::any_of(of_jax, [&](const auto& known) { return known.first == variable; });
+  const auto known_jax_variables = jax_variables({}, 0, "");
+  const bool is_of_jax = std::ranges::any_of(
+      known_jax_variables, [&](const auto& known) { return known.first == variable; });
   return flags.jax && is_of_jax ? "--jax" : "";
 }
 

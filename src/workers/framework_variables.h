@@ -35,7 +35,7 @@ std::vector<std::string> addresses_by_rank(const NodeLayout& layout,
 // JAX_NUM_PROCESSES and JAX_PROCESS_ID. Errors: kStop if TF_CONFIG is longer than Linux allows.
 Result<std::vector<EnvironmentVariable>> framework_variables(const NodeLayout& layout,
                                                              int local_rank,
-                                                             const FrameworkAddresses& places);
+                                                             const FrameworkAddresses& addresses);
 
 // Returns the flag that sets this variable in every worker; empty if none of the given flags does.
 std::string_view flag_that_sets(std::string_view variable, const FrameworkFlags& flags);

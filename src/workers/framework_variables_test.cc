@@ -24,9 +24,9 @@ TEST(FrameworkVariables, AddressesAreInTheOrderOfRanks) {
 }
 
 TEST(FrameworkVariables, TensorFlowFindsAllWorkers) {
-  const FrameworkAddresses places{.tensorflow = {"fox:5", "fox:6", "[fd00::2]:7"}};
+  const FrameworkAddresses addresses{.tensorflow = {"fox:5", "fox:6", "[fd00::2]:7"}};
   EXPECT_THAT(
-      *framework_variables(kSecondNode, 0, places),
+      *framework_variables(kSecondNode, 0, addresses),
       ElementsAre(Pair("TF_CONFIG", R"({"cluster": {"worker": ["fox:5", "fox:6", "[fd00::2]:7"]}, )"
                                     R"("task": {"type": "worker", "index": 2}})")));
 }
@@ -43,16 +43,17 @@ TEST(FrameworkVariables, JaxFindsItsCoordinator) {
 
 // Linux takes 131,071 bytes, and the final zero.
 TEST(FrameworkVariables, ATooLongVariableIsAnError) {
-  FrameworkAddresses places{.tensorflow = {"fox:5", ""}};
-  const auto bytes_with = [&places](std::size_t bytes) {
-    places.tensorflow.back() = std::string(bytes, 'x');
-    const auto made = framework_variables({.node = 0, .workers = {2}}, 1, places);
-    return made.ok() ? made->front().first.size() + 1 + made->front().second.size() : 0;
+  FrameworkAddresses addresses{.tensorflow = {"fox:5", ""}};
+  const auto variable_bytes_with = [&addresses](std::size_t bytes) {
+    addresses.tensorflow.back() = std::string(bytes, 'x');
+    const auto variables = framework_variables({.node = 0, .workers = {2}}, 1, addresses);
+    return variables.ok() ? variables->front().first.size() + 1 + variables->front().second.size()
+                          : 0;
   };
-  const std::size_t rest = bytes_with(1) - 1;
-  EXPECT_EQ(bytes_with(131071 - rest), 131071U);
-  EXPECT_EQ(bytes_with(131072 - rest), 0U);
-  EXPECT_EQ(framework_variables({.node = 0, .workers = {2}}, 1, places).status(),
+  const std::size_t other_bytes = variable_bytes_with(1) - 1;
+  EXPECT_EQ(variable_bytes_with(131071 - other_bytes), 131071U);
+  EXPECT_EQ(variable_bytes_with(131072 - other_bytes), 0U);
+  EXPECT_EQ(framework_variables({.node = 0, .workers = {2}}, 1, addresses).status(),
             Status::stop("--tf-config: TF_CONFIG for 2 workers has 131072 bytes, but an "
                          "environment variable can have at most 131071; start fewer workers"));
 }

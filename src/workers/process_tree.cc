@@ -39,15 +39,15 @@ std::optional<pid_t> parent_from_stat(const std::filesystem::path& process) {
 
 // Waits until a child has ended, or until the deadline.
 void wait_for_child_end(TimePoint deadline) {
-  sigset_t child;
-  sigemptyset(&child);
-  sigaddset(&child, SIGCHLD);
+  sigset_t child_signal;
+  sigemptyset(&child_signal);
+  sigaddset(&child_signal, SIGCHLD);
   const auto time_left = std::max<Duration>(deadline - std::chrono::steady_clock::now(), {});
   const auto seconds = std::chrono::floor<std::chrono::seconds>(time_left);
   const timespec limit{
       seconds.count(),
       std::chrono::duration_cast<std::chrono::nanoseconds>(time_left - seconds).count()};
-  ::sigtimedwait(&child, nullptr, &limit);
+  ::sigtimedwait(&child_signal, nullptr, &limit);
 }
 
 }  // namespace
@@ -66,14 +66,14 @@ ParentByPid read_process_table() {
 }
 
 std::vector<pid_t> descendants_of(pid_t root, const ParentByPid& parent_by_pid) {
-  std::multimap<pid_t, pid_t> children_of;
-  for (const auto& [pid, parent] : parent_by_pid) children_of.emplace(parent, pid);
+  std::multimap<pid_t, pid_t> children_by_parent;
+  for (const auto& [pid, parent] : parent_by_pid) children_by_parent.emplace(parent, pid);
   std::vector<pid_t> descendants;
   std::vector<pid_t> to_visit{root};
   while (!to_visit.empty()) {
     const pid_t parent = to_visit.back();
     to_visit.pop_back();
-    const auto [begin, end] = children_of.equal_range(parent);
+    const auto [begin, end] = children_by_parent.equal_range(parent);
     for (auto child = begin; child != end; ++child) {
       descendants.push_back(child->second);
       to_visit.push_back(child->second);

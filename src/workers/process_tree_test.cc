@@ -52,16 +52,16 @@ pid_t start_two_generations() {
 
 TEST(ProcessTree, EndsAllGenerations) {
   ASSERT_EQ(::prctl(PR_SET_CHILD_SUBREAPER, 1), 0);
-  sigset_t child;
-  sigset_t before;
-  sigemptyset(&child);
-  sigaddset(&child, SIGCHLD);
-  ASSERT_EQ(::sigprocmask(SIG_BLOCK, &child, &before), 0);
+  sigset_t child_signal;
+  sigset_t original_mask;
+  sigemptyset(&child_signal);
+  sigaddset(&child_signal, SIGCHLD);
+  ASSERT_EQ(::sigprocmask(SIG_BLOCK, &child_signal, &original_mask), 0);
   const pid_t grandchild = start_two_generations();
   EXPECT_TRUE(end_descendants(std::chrono::steady_clock::now() + std::chrono::seconds(60)));
   EXPECT_EQ(::kill(grandchild, 0), -1);
   EXPECT_EQ(::waitpid(-1, nullptr, WNOHANG), -1);
-  ::sigprocmask(SIG_SETMASK, &before, nullptr);
+  ::sigprocmask(SIG_SETMASK, &original_mask, nullptr);
   ::prctl(PR_SET_CHILD_SUBREAPER, 0);
 }
 

@@ -21,9 +21,10 @@ bool is_name_of_python(std::string_view word) {
 
 // In a virtual environment, Python is a link to the Python of another folder. So two Pythons count
 // as the same only if they are in the same folder.
-bool in_same_folder(const std::filesystem::path& first_path, const std::filesystem::path& other) {
+bool in_same_folder(const std::filesystem::path& first_path,
+                    const std::filesystem::path& second_path) {
   std::error_code error;
-  return std::filesystem::equivalent(first_path.parent_path(), other.parent_path(), error);
+  return std::filesystem::equivalent(first_path.parent_path(), second_path.parent_path(), error);
 }
 
 }  // namespace
@@ -33,8 +34,9 @@ PythonChoice choose_python(const std::string& word) {
   const std::string path_in_own_folder = find_sibling_program(word);
   if (path_in_own_folder.empty()) return {word, ""};
   const char* path = std::getenv("PATH");
-  const std::string other = path_of_executable(word, path != nullptr ? path : "");
-  return {path_in_own_folder, in_same_folder(path_in_own_folder, other) ? "" : other};
+  const std::string program_in_path = path_of_executable(word, path != nullptr ? path : "");
+  return {path_in_own_folder,
+          in_same_folder(path_in_own_folder, program_in_path) ? "" : program_in_path};
 }
 
 }  // namespace farandole

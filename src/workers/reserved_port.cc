@@ -9,8 +9,9 @@
 namespace farandole {
 namespace {
 
-// The port is bound for all addresses of both families, because a listener may use any of them.
-// Returns 0 if the system gives no port; errno then says why.
+// Binds the socket to a free port and returns the port. Binds it at all addresses of both families,
+// because a listener may use any of them. Returns 0 if the system gives no port; errno then says
+// why.
 int bind_any_port(int socket, int family) {
   sockaddr_in6 address{};  // zero: all addresses, and a port that the kernel chooses
   address.sin6_family = static_cast<sa_family_t>(family);
@@ -26,7 +27,7 @@ int bind_any_port(int socket, int family) {
   // that another socket with this option uses.
   const int enabled = 1;
   if (::setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &enabled, sizeof(enabled)) != 0) return 0;
-  return ntohs(address.sin6_port);  // at the same place in both families
+  return ntohs(address.sin6_port);  // at the same offset in both families
 }
 
 }  // namespace

@@ -34,12 +34,13 @@ Descriptor bind_socket(const Address& address, int port, bool reuse_address) {
   ipv6.sin6_family = AF_INET6;
   ipv4.sin_family = AF_INET;
   ipv6.sin6_port = ipv4.sin_port = htons(static_cast<std::uint16_t>(port));
-  const bool is_six = address.family == AF_INET6;
-  void* const place = is_six ? static_cast<void*>(&ipv6.sin6_addr) : &ipv4.sin_addr;
-  EXPECT_EQ(::inet_pton(address.family, address.text, place), 1);
-  const auto* const generic =
-      is_six ? reinterpret_cast<const sockaddr*>(&ipv6) : reinterpret_cast<const sockaddr*>(&ipv4);
-  if (::bind(socket.get(), generic, is_six ? sizeof(ipv6) : sizeof(ipv4)) != 0) socket.reset();
+  const bool is_ipv6 = address.family == AF_INET6;
+  void* const ip_address = is_ipv6 ? static_cast<void*>(&ipv6.sin6_addr) : &ipv4.sin_addr;
+  EXPECT_EQ(::inet_pton(address.family, address.text, ip_address), 1);
+  const auto* const generic_address =
+      is_ipv6 ? reinterpret_cast<const sockaddr*>(&ipv6) : reinterpret_cast<const sockaddr*>(&ipv4);
+  if (::bind(socket.get(), generic_address, is_ipv6 ? sizeof(ipv6) : sizeof(ipv4)) != 0)
+    socket.reset();
   return socket;
 }
 
@@ -60,7 +61,7 @@ TEST_P(ListeningAddress, CanBeUsedByAProgramThatAsksForThePort) {
   }
 }
 
-TEST_P(ListeningAddress, OtherProgramsCannotUseIt) {
+TEST_P(ListeningAddress, ProgramsWithoutReuseaddrCannotUseIt) {
   const ReservedPort port = reserve_port();
   EXPECT_FALSE(bind_socket(GetParam(), port.number(), false).valid());
   EXPECT_EQ(errno, EADDRINUSE);

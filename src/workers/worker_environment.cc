@@ -13,7 +13,7 @@ namespace farandole {
 namespace {
 
 // The largest block that the C library keeps by default (mallopt(3), M_MMAP_THRESHOLD).
-constexpr std::size_t kKeptByDefault = std::size_t{32} << 20;
+constexpr std::size_t kDefaultKeptBytes = std::size_t{32} << 20;
 
 // From glibc 2.35 on, thresholds may be above 32 MiB, and malloc can use huge pages.
 bool c_library_keeps_large_blocks() {
@@ -29,7 +29,7 @@ bool c_library_keeps_large_blocks() {
 
 std::vector<EnvironmentVariable> rank_variables(const NodeLayout& layout, int local_rank,
                                                 const WorkerDescriptors& descriptors,
-                                                const RendezvousAddresses& places) {
+                                                const RendezvousAddresses& addresses) {
   // These variables are set even if their value is empty or −1. Otherwise, a job inside a job would
   // inherit the channel, the Store and the secret of the outer job.
   std::vector<EnvironmentVariable> variables{
@@ -38,32 +38,32 @@ std::vector<EnvironmentVariable> rank_variables(const NodeLayout& layout, int lo
       {"FARANDOLE_CHANNEL_DESCRIPTOR", std::to_string(descriptors.channel)},
       {"FARANDOLE_LAUNCHER_DESCRIPTOR", std::to_string(descriptors.launcher)},
       {"FARANDOLE_SECRET_DESCRIPTOR", std::to_string(descriptors.secret)},
-      {"FARANDOLE_JOB_STORE", places.job_store}};
+      {"FARANDOLE_JOB_STORE", addresses.job_store}};
   // Many scripts read Horovod's variables. Setting them also replaces those of an outer job.
   for (const std::string prefix : {"FARANDOLE_", "HOROVOD_"}) {
-    const auto set = [&](const char* name, int number) {
+    const auto add_number = [&](const char* name, int number) {
       variables.emplace_back(prefix + name, std::to_string(number));
     };
-    set("RANK", layout.rank_of(local_rank));
-    set("SIZE", layout.size());
-    set("LOCAL_RANK", local_rank);
-    set("LOCAL_SIZE", layout.local_size());
-    set("CROSS_RANK", layout.cross_rank(local_rank));
-    set("CROSS_SIZE", layout.cross_size(local_rank));
+    add_number("RANK", layout.rank_of(local_rank));
+    add_number("SIZE", layout.size());
+    add_number("LOCAL_RANK", local_rank);
+    add_number("LOCAL_SIZE", layout.local_size());
+    add_number("CROSS_RANK", layout.cross_rank(local_rank));
+    add_number("CROSS_SIZE", layout.cross_size(local_rank));
   }
   return variables;
 }
 
 std::vector<EnvironmentVariable> torchrun_variables(const NodeLayout& layout, int local_rank,
-                                                    const RendezvousAddresses& places) {
-  const int port = places.master_port;
+                                                    const RendezvousAddresses& addresses) {
+  const int port = addresses.master_port;
   return {
       {"RANK", std::to_string(layout.rank_of(local_rank))},
       {"WORLD_SIZE", std::to_string(layout.size())},
       {"LOCAL_RANK", std::to_string(local_rank)},
       {"LOCAL_WORLD_SIZE", std::to_string(layout.local_size())},
       {"GROUP_RANK", std::to_string(layout.node)},  // torchrun's name for the number of the node
-      {"MASTER_ADDR", places.master_address},
+      {"MASTER_ADDR", addresses.master_address},
       {"MASTER_PORT", port == 0 ? "" : std::to_string(port)},
       // Libraries that know torchrun, such as Lightning, look for this variable.
       {kTorchrunJobVariable, kOwnTorchrunJob}};
@@ -74,9 +74,9 @@ std::vector<EnvironmentVariable> default_variables(int threads) {
 }
 
 std::optional<EnvironmentVariable> kept_memory_variable(
-    std::size_t kept_bytes, const std::vector<EnvironmentVariable>& given) {
-  if (kept_bytes <= kKeptByDefault || !c_library_keeps_large_blocks()) return std::nullopt;
-  for (const auto& [name, value] : given)
+    std::size_t kept_bytes, const std::vector<EnvironmentVariable>& given_variables) {
+  if (kept_bytes <= kDefaultKeptBytes || !c_library_keeps_large_blocks()) return std::nullopt;
+  for (const auto& [name, value] : given_variables)
     if (name == "GLIBC_TUNABLES" || name.starts_with("MALLOC_")) return std::nullopt;
   const std::string bytes = std::to_string(kept_bytes);
   return EnvironmentVariable("GLIBC_TUNABLES",
@@ -85,11 +85,12 @@ std::optional<EnvironmentVariable> kept_memory_variable(
 }
 
 bool is_variable_name(std::string_view name) {
-  const auto fits = [](char letter) {
+  const auto is_allowed = [](char letter) {
     return (letter >= 'A' && letter <= 'Z') || (letter >= 'a' && letter <= 'z') || letter == '_' ||
            (letter >= '0' && letter <= '9');
   };
-  return !name.empty() && !(name[0] >= '0' && name[0] <= '9') && std::ranges::all_of(name, fits);
+  return !name.empty() && !(name[0] >= '0' && name[0] <= '9') &&
+         std::ranges::all_of(name, is_allowed);
 }
 
 std::vector<std::string> merge_environment(

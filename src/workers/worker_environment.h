@@ -36,12 +36,12 @@ struct RendezvousAddresses {
 // The variables with a worker's ranks, sizes and descriptors. They override inherited variables.
 std::vector<EnvironmentVariable> rank_variables(const NodeLayout& layout, int local_rank,
                                                 const WorkerDescriptors& descriptors,
-                                                const RendezvousAddresses& places);
+                                                const RendezvousAddresses& addresses);
 
 // The variables that torchrun would set for a worker, because many libraries look for them. They
 // override inherited variables.
 std::vector<EnvironmentVariable> torchrun_variables(const NodeLayout& layout, int local_rank,
-                                                    const RendezvousAddresses& places);
+                                                    const RendezvousAddresses& addresses);
 
 // The variables that a worker gets unless the user has set them. `threads` is the number of threads
 // that its libraries should use: WorkerCores::threads.
@@ -49,12 +49,12 @@ std::vector<EnvironmentVariable> default_variables(int threads);
 
 // The variable that makes the C library keep up to `kept_bytes` of freed memory for new tensors, in
 // huge pages. By default, the C library returns large blocks to the system at once. Every training
-// step then gets new pages, which the kernel fills with zeros. Empty in three cases: `given` has
-// settings for the C library's memory (GLIBC_TUNABLES, MALLOC_…); `kept_bytes` is below what the C
-// library keeps by default; or the C library is older than 2.35 and would ignore such a large
-// threshold.
+// step then gets new pages, which the kernel fills with zeros. Empty in three cases:
+// `given_variables` has settings for the C library's memory (GLIBC_TUNABLES, MALLOC_…);
+// `kept_bytes` is below what the C library keeps by default; or the C library is older than 2.35
+// and would ignore such a large threshold.
 std::optional<EnvironmentVariable> kept_memory_variable(
-    std::size_t kept_bytes, const std::vector<EnvironmentVariable>& given);
+    std::size_t kept_bytes, const std::vector<EnvironmentVariable>& given_variables);
 
 // Whether a text can be the name of a variable: letters, digits and _, and no digit first.
 bool is_variable_name(std::string_view name);

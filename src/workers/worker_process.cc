@@ -38,10 +38,10 @@ bool is_folder(const std::string& name) {
 // Returns why an executable file cannot be run, or nothing if it is a program. The kernel does not
 // run a text file without a `#!` line, and the C library would pass such a file to `sh`.
 std::optional<std::string> script_problem(const std::string& path) {
-  std::array<char, 256> start{};
+  std::array<char, 256> first_bytes{};
   std::ifstream file(path, std::ios::binary);
-  file.read(start.data(), start.size());
-  std::string text(start.data(), static_cast<std::size_t>(file.gcount()));
+  file.read(first_bytes.data(), first_bytes.size());
+  std::string text(first_bytes.data(), static_cast<std::size_t>(file.gcount()));
   if (text.empty() || text.find('\0') != std::string::npos) return std::nullopt;
   if (!text.starts_with("#!"))
     return "is a text file whose first line does not name its interpreter, such as `#!/usr/bin/env "
@@ -85,8 +85,8 @@ struct ExecArguments {
 
 // Why the child could not execute the program.
 struct ExecFailure {
-  bool is_binding = false;  // the process could not be bound to its hardware threads
-  int error = 0;            // errno
+  bool failed_to_bind = false;  // the process could not be bound to its hardware threads
+  int error = 0;                // errno
 };
 
 // Runs in the child, so it must be safe between fork and exec. Returns only if it fails.
@@ -94,7 +94,7 @@ ExecFailure exec_worker(const ProcessPlan& plan, const ExecArguments& exec) {
   ::setpgid(0, 0);
   if (!exec.mask.empty() &&
       ::sched_setaffinity(0, exec.mask.size() * sizeof(cpu_set_t), exec.mask.data()) != 0)
-    return {.is_binding = true, .error = errno};
+    return {.failed_to_bind = true, .error = errno};
   if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) return {.error = errno};
   // The launcher may have died before prctl() took effect.
   if (::getppid() != exec.launcher) ::_exit(1);
@@ -106,8 +106,8 @@ ExecFailure exec_worker(const ProcessPlan& plan, const ExecArguments& exec) {
     return {.error = errno};
   for (const int descriptor : plan.inherited)
     if (::fcntl(descriptor, F_SETFD, 0) != 0) return {.error = errno};
-  ::setrlimit(RLIMIT_NOFILE, &plan.state.descriptor_limit);
-  ::sigprocmask(SIG_SETMASK, &plan.state.signal_mask, nullptr);
+  ::setrlimit(RLIMIT_NOFILE, &plan.original_state.descriptor_limit);
+  ::sigprocmask(SIG_SETMASK, &plan.original_state.signal_mask, nullptr);
   ::execve(exec.program.c_str(), exec.arguments.data(), exec.environment.data());
   return {.error = errno};
 }
@@ -123,7 +123,7 @@ std::optional<ExecFailure> read_failure(const Descriptor& read_end) {
 }
 
 Status error_of(const ExecFailure& failure, const ProcessPlan& plan) {
-  if (failure.is_binding)
+  if (failure.failed_to_bind)
     return Status::stop(format_text(
         "cannot bind a worker to the hardware threads {}: {}; start the job with --bind-to none",
         list_text(plan.hardware_threads), std::strerror(failure.error)));
@@ -155,8 +155,8 @@ FoundProgram find_program(const std::string& program, const std::string& path) {
     const auto problem = start_problem(candidate);
     if (!problem) return {candidate, ""};
     // As shells do, ignore folders that have the name of the program.
-    const bool ignored = candidate != program && is_folder(candidate);
-    if (!ignored && !problem->empty()) last_problem = *problem;
+    const bool is_ignored = candidate != program && is_folder(candidate);
+    if (!is_ignored && !problem->empty()) last_problem = *problem;
   }
   return {"", last_problem};
 }
@@ -166,9 +166,10 @@ FoundProgram find_program(const std::string& program, const std::string& path) {
 std::optional<ProgramProblem> check_program(const std::string& program, const std::string& path) {
   const FoundProgram found = find_program(program, path);
   if (!found.path.empty()) return std::nullopt;
-  const bool script = program.ends_with(".py");
+  const bool is_script = program.ends_with(".py");
   const std::string hint =
-      script ? "; to run a Python script, use `farandole run -n N python " + program + " …`" : "";
+      is_script ? "; to run a Python script, use `farandole run -n N python " + program + " …`"
+                : "";
   if (!found.problem.empty())
     return ProgramProblem{126, "`" + program + "` " + found.problem + hint};
   return ProgramProblem{127, "command not found: `" + program + "`" + hint};

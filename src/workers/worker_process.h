@@ -41,7 +41,7 @@ struct ProcessPlan {
   int standard_error = -1;
   // The numbers of the hardware threads on which the process may run; empty: those of the launcher.
   std::vector<int> hardware_threads{};
-  const OriginalProcessState& state;
+  const OriginalProcessState& original_state;
 };
 
 struct StartedProcess {

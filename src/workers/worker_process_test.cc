@@ -39,13 +39,13 @@ EndedProcess run(const std::vector<std::string>& command,
   const OriginalProcessState state = own_state();
   const Descriptor rendezvous(::memfd_create("rendezvous", MFD_CLOEXEC));
   const Descriptor flight_record(::memfd_create("flight-record", MFD_CLOEXEC));
-  const Descriptor of_another_worker(::memfd_create("of-another", MFD_CLOEXEC));
+  const Descriptor descriptor_of_another_worker(::memfd_create("of-another", MFD_CLOEXEC));
   auto worker = start_process({.command = command,
                                .environment = environment,
                                .inherited = {rendezvous.get(), flight_record.get()},
                                .standard_output = stream.theirs.get(),
                                .standard_error = stream.theirs.get(),
-                               .state = state});
+                               .original_state = state});
   EXPECT_TRUE(worker.ok()) << worker.status().message();
   EndedProcess result;
   if (!worker.ok()) return result;
@@ -103,7 +103,7 @@ TEST(WorkerProcess, AFailedExecIsAnError) {
                                      .inherited = {},
                                      .standard_output = stream.theirs.get(),
                                      .standard_error = stream.theirs.get(),
-                                     .state = state});
+                                     .original_state = state});
   EXPECT_EQ(worker.status().code(), StatusCode::kFixCall);
   EXPECT_THAT(worker.status().message(), HasSubstr("/dev/null"));
 }
@@ -118,16 +118,16 @@ Result<StartedProcess> start_bound(const std::vector<std::string>& command,
                         .standard_output = stream.theirs.get(),
                         .standard_error = stream.theirs.get(),
                         .hardware_threads = hardware_threads,
-                        .state = state});
+                        .original_state = state});
 }
 
 TEST(WorkerProcess, IsBoundBeforeItsProgramBegins) {
-  const std::vector<int> own = usable_hardware_threads();
+  const std::vector<int> own_threads = usable_hardware_threads();
   const WorkerStream stream = WorkerStream::make_pipe().value();
-  const auto worker = start_bound({"sleep", "100"}, {own.back()}, stream);
+  const auto worker = start_bound({"sleep", "100"}, {own_threads.back()}, stream);
   ASSERT_TRUE(worker.ok()) << worker.status().message();
-  EXPECT_THAT(usable_hardware_threads(worker->pid), ElementsAre(own.back()));
-  EXPECT_EQ(usable_hardware_threads(), own) << "the launcher is not bound";
+  EXPECT_THAT(usable_hardware_threads(worker->pid), ElementsAre(own_threads.back()));
+  EXPECT_EQ(usable_hardware_threads(), own_threads) << "the launcher is not bound";
   ::kill(worker->pid, SIGKILL);
   ::waitpid(worker->pid, nullptr, 0);
 }
@@ -161,7 +161,7 @@ TEST(WorkerProcess, TooFewDescriptorsAreReported) {
                                      .inherited = {},
                                      .standard_output = 1,
                                      .standard_error = 2,
-                                     .state = state});
+                                     .original_state = state});
   EXPECT_EQ(worker.status().code(), StatusCode::kStop);
   EXPECT_THAT(worker.status().message(), HasSubstr("cannot start a worker: pipe2"));
   const auto stream = WorkerStream::make_pipe();

@@ -1,8 +1,9 @@
 """A program that calls a function as a job: `calling_program.py run|launch [stubborn] [forks]`.
 
 The function prints "working" and does not end by itself; with `stubborn` it also ignores signals.
-With `launch`, the program itself prints "working" once all workers have printed it. With `forks`,
-the program also has a child that holds all its descriptors.
+With `launch`, the output of the workers is not shown, so the program itself prints "working" when
+all workers have printed it. With `forks`, the program also has a child that holds all its
+descriptors.
 """
 
 from __future__ import annotations

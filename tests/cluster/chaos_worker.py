@@ -7,15 +7,15 @@ compares its whole ledger with the correct one, and its weights with those of al
 bit.
 
 Before each init(), a worker may get a new fault: a failpoint, an action, and a number n. The action
-happens when the worker passes the failpoint for the n-th time. Some failpoints are in the engine
-(FARANDOLE_FAILPOINT), the others are in this program. With the seed "failpoints", each new worker
-dies at the next failpoint.
+(kill, stop or pause) happens when the worker passes the failpoint for the n-th time. Some
+failpoints are in the engine, which reads FARANDOLE_FAILPOINT; the others are in this program. With
+the seed "failpoints", each new worker kills itself at another failpoint.
 
 One worker is always protected, so that the state is never lost. It never kills itself, and the file
 `protected.PID` in FOLDER tells the test not to kill it. At first, the worker FIRST_PROTECTED is
 protected; later, other workers are. If the file `end` is in FOLDER, the workers get no more faults,
-form the group once more, and end. MISTAKE is "ledger" or "weights": a protected worker writes a
-wrong value there, which check() must find.
+form the group once more, and end. MISTAKE is "ledger" or "weights": a protected worker changes a
+value there, and check() must find this.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ FAULTS_PER_INIT = 0.45
 LEDGER_SIZE, WEIGHT_COUNT = 1000, 4096
 STEPS_BETWEEN_RESETS = 30
 MISTAKE_FROM = 200
-FAULTS_FROM = 20  # at this batch, all first workers surely have the state
+FAULTS_FROM = 20  # by then, all first workers have the state
 
 
 class Faults:
@@ -73,7 +73,7 @@ class Faults:
         self.is_armed = False
 
     def choose(self) -> None:
-        """Choose a fault for the next init(), which lasts until the init() after it."""
+        """Choose a fault for the time from the next init() to the one after it, or no fault."""
         generator = random.Random(f"{SEED}/{WORKER_NUMBER}/{self.init_count}")
         self.init_count += 1
         os.environ.pop("FARANDOLE_FAILPOINT", None)
@@ -127,8 +127,9 @@ class Protection:
     def begin_or_end(self, protected: np.ndarray) -> None:
         """Begin or end the protection of this worker.
 
-        `protected` has the numbers, from 1, of the workers that were protected in the last step.
-        The newest of them stays protected, so that there always is one.
+        `protected` has, for each rank, the number of its worker + 1 if this worker was protected in
+        the last step, else 0. The newest protected worker stays protected, so that there always is
+        one.
         """
         newest_protected = max(protected) - 1
         if self.is_active and newest_protected > WORKER_NUMBER:
@@ -155,8 +156,8 @@ def start_sum(values: np.ndarray, name: str) -> Handle[np.ndarray]:
 
 
 def report_mistake_and_exit(text: str) -> NoReturn:
-    """Print and save what is wrong, and exit. The test reads the file, because the job may go
-    on."""
+    """Print what is wrong, write it to a file, and exit. The test looks for this file, because the
+    job may go on without this worker."""
     print(f"worker {WORKER_NUMBER}: {text}", file=sys.stderr, flush=True)
     (FOLDER / f"wrong.{WORKER_NUMBER}").write_text(text)
     os._exit(9)
@@ -191,7 +192,8 @@ class TestState(elastic.ObjectState):
 
 
 def step(state: TestState) -> tuple[int, int]:
-    """Make a step. Return how many workers have found the file `end`, and how many have a fault."""
+    """Make a step. Return how many workers have found the file `end`, and how many of them have a
+    fault."""
     rank, size = farandole.rank(), farandole.size()
     entries = np.zeros(LEDGER_SIZE + 2 + size, np.int32)
     entries[(state.batch + rank) % LEDGER_SIZE] = 1
@@ -201,7 +203,8 @@ def step(state: TestState) -> tuple[int, int]:
     faults.pass_failpoint("step.begun")
     handles = start_sum(entries, "ledger"), start_sum(gradients, "gradients")
     faults.pass_failpoint("step.submitted")
-    # The state changes in two places, with a fault between them, which a restore must undo.
+    # The state changes in two places, with a failpoint between them. If the step fails there, the
+    # restore must undo the first change.
     entries = handles[0].wait()
     state.ledger += entries[:LEDGER_SIZE]
     faults.pass_failpoint("step.waited")
@@ -217,7 +220,8 @@ def step(state: TestState) -> tuple[int, int]:
 
 def train(state: TestState) -> None:
     size = farandole.size()
-    # Rank 0 may be one step behind.
+    # The state of rank 0, which all ranks get, may be one step older than the last commit of this
+    # worker.
     if state.batch + WORKERS < committed[-1]:
         report_mistake_and_exit(
             f"the training has begun again at {state.batch} after {committed[-1]}"

@@ -27,11 +27,12 @@ from farandole.handle import Handle, PreparedCall
 RANK = int(os.environ["FARANDOLE_RANK"])
 COUNT = 20_000
 TRIES = 10
-# Long enough for init() to begin. The alarm may interrupt any function; the cycle then goes on in
-# the same way.
+# The alarm comes after this time, when init() has probably begun. If it interrupts another
+# function, the cycle goes on in the same way.
 ALARM_SECONDS = 0.02
 PF_EXITING = 4
-# A changing number of free descriptors, so that init() fails at a different place each time.
+# How many descriptors are left free: another number each time, so that init() fails at different
+# places.
 spare_descriptors = itertools.cycle(range(4))
 
 
@@ -63,8 +64,8 @@ def expect_no_init(groups: list[Group], kind: type[FarandoleError] = FarandoleEr
 
 
 def init_until_all_meet() -> None:
-    """Repeat init() until all ranks join, because their last attempts may have failed at different
-    points."""
+    """Repeat init() until all ranks have joined the same job. At first, they may be out of step,
+    because their failed attempts ended at different points."""
     for _ in range(TRIES):
         try:
             farandole.init()
@@ -77,7 +78,8 @@ def init_until_all_meet() -> None:
 
 
 def interrupt_by_alarm(action: Callable[[], object]) -> None:
-    """Run an endless action on rank 0 and interrupt it by a signal; rank 1 waits until then."""
+    """On rank 0, run an action that never ends, and interrupt it by a signal. Rank 1 waits until
+    this has happened."""
     fifo = Path(sys.argv[1]) / "interrupted"
     if RANK != 0:
         fifo.read_bytes()
@@ -214,13 +216,13 @@ def work() -> None:
 
 def descriptors(process: int | str) -> list[str]:
     """List the open files of a process, without numbers that change in each cycle."""
-    found = []
+    names = []
     for entry in Path(f"/proc/{process}/fd").iterdir():
         try:
-            found.append(re.sub(r"\d+", "N", os.readlink(entry)))
+            names.append(re.sub(r"\d+", "N", os.readlink(entry)))
         except FileNotFoundError:
             continue  # the descriptor with which iterdir reads the folder
-    return sorted(found)
+    return sorted(names)
 
 
 def fewest_descriptors(process: int) -> list[str]:
@@ -241,13 +243,13 @@ def launcher_descriptors() -> dict[str, list[str]]:
 
 def living_threads() -> list[Path]:
     """List the threads of this process. A thread that was joined may still be ending."""
-    found = []
+    threads = []
     for task in Path("/proc/self/task").iterdir():
-        with contextlib.suppress(OSError):  # it has ended meanwhile
+        with contextlib.suppress(OSError):  # the thread has ended meanwhile
             flags = int((task / "stat").read_text().rpartition(")")[2].split()[6])
             if not flags & PF_EXITING:
-                found.append(task)
-    return found
+                threads.append(task)
+    return threads
 
 
 def resources() -> dict[str, object]:

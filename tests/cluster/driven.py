@@ -1,4 +1,5 @@
-"""Runs jobs over several hosts, as `farandole run -H` starts them over ssh.
+"""Runs jobs over several hosts with `farandole run -H`, which starts a launcher on each host over
+ssh.
 
 The hosts are network namespaces, each with an sshd. All hosts share the files and the process ids
 of this machine. The hosts are host0, host1, …, and the driver runs on host0 by default.
@@ -21,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
 from hosts import Host, Hosts, run_command
 from ssh_servers import SshServers, reason_if_impossible
 
-# Without it, node 0 prints a notice about the number of threads.
+# Without this variable, node 0 prints a notice about the number of threads.
 THREADS = {"OMP_NUM_THREADS": "1"}
 POLL_SECONDS = 0.02
 
@@ -49,7 +50,7 @@ class SshHosts:
         self.listeners = {servers.pid(name) for name in servers.names}
 
     def words(self, *words: str, driver: int = 0, folder: Path | None = None) -> list[str]:
-        """Return the command that runs `farandole run WORDS...` on the driver's host."""
+        """Return the command line that runs `farandole run WORDS...` on the driver's host."""
         enter_folder = ["env", "-C", str(folder)] if folder else []
         host_flags = {"-H", "--hostfile", "--host-discovery-script"}
         key = ["-i", str(self.servers.identity)] if host_flags & set(words) else []
@@ -64,8 +65,8 @@ class SshHosts:
         environment: dict[str, str] | None = None,
     ) -> CommandRun:
         """Start a job; the words are those after `farandole run`."""
-        program, *rest = self.words(*words, driver=driver, folder=folder)
-        return CommandRun(*rest, program=program, environment=THREADS | (environment or {}))
+        program, *arguments = self.words(*words, driver=driver, folder=folder)
+        return CommandRun(*arguments, program=program, environment=THREADS | (environment or {}))
 
     def run(
         self,
@@ -89,8 +90,8 @@ class SshHosts:
         """Wait until no process of the job is left on any host."""
         deadline = time.monotonic() + TIMEOUT_SECONDS / 2
         nodes = range(len(self.hosts))
-        while left := {pid: w for node in nodes for pid, w in self.processes(node).items()}:
-            assert time.monotonic() < deadline, f"left: {left}\n{job.output}{job.errors}"
+        while remaining := {pid: w for node in nodes for pid, w in self.processes(node).items()}:
+            assert time.monotonic() < deadline, f"left: {remaining}\n{job.output}{job.errors}"
             time.sleep(POLL_SECONDS)
         assert job.remaining_processes() == []
 
@@ -104,21 +105,22 @@ class SshHosts:
         )
 
     def foreground_processes(self, node: int) -> list[int]:
-        """List the processes on a host that the driver has started there, over ssh or directly."""
-        found = [
+        """List the foreground processes of the launchers on a host, which the driver has started
+        over ssh or directly."""
+        agent_pids = [
             pid
             for pid, words in self.processes(node).items()
             if words[1:] == ["agent"] and words[0].endswith("/farandole")
         ]
-        return sorted(pid for pid in found if parent_of(pid) not in found)
+        return sorted(pid for pid in agent_pids if parent_of(pid) not in agent_pids)
 
     def agents(self, node: int) -> list[int]:
-        """List the processes on a host that start the workers."""
+        """List the agents of the launchers on a host."""
         return self.find(node, "/farandole agent", parents=self.foreground_processes(node) or [-1])
 
     @contextmanager
-    def replaced_file(self, node: int, path: Path, replacement: Path) -> Iterator[None]:
-        """In the next sessions on a host, show another file or folder at this path."""
+    def replace_file(self, node: int, path: Path, replacement: Path) -> Iterator[None]:
+        """Let the next ssh sessions on a host see another file or folder at this path."""
         enter_mounts = ("nsenter", "--mount", "--target", str(self._listener(node)))
         run_command(*enter_mounts, "mount", "--bind", str(replacement), str(path))
         try:
@@ -127,8 +129,8 @@ class SshHosts:
             run_command(*enter_mounts, "umount", str(path))
 
     @contextmanager
-    def hidden(self, node: int, folder: Path) -> Iterator[None]:
-        """In the next sessions on a host, show an empty folder at this path."""
+    def hide_folder(self, node: int, folder: Path) -> Iterator[None]:
+        """Let the next ssh sessions on a host see an empty folder at this path."""
         enter_mounts = ("nsenter", "--mount", "--target", str(self._listener(node)))
         run_command(*enter_mounts, "mount", "-t", "tmpfs", "tmpfs", str(folder))
         try:
@@ -137,10 +139,11 @@ class SshHosts:
             run_command(*enter_mounts, "umount", str(folder))
 
     def path_on_host(self, node: int, path: Path) -> Path:
-        """Return the path by which this process can open what a host sees at `path`."""
+        """A host may see another file at `path` than this process. Return the path by which this
+        process can open that file."""
         return Path(f"/proc/{self._listener(node)}/root") / path.relative_to("/")
 
-    def logins(self, node: int) -> int:
+    def login_count(self, node: int) -> int:
         """Count the connections that the SSH server of a host has accepted."""
         return self.servers.log(f"host{node}").count("Accepted publickey")
 

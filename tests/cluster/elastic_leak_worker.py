@@ -2,8 +2,8 @@
 
 Worker 0 stays. The others join, make some steps, and kill themselves, some of them while the group
 is formed. After each change, worker 0 counts the resources of its process and of its launcher. At
-the end, it prints the smallest counts of the second tenth of the changes, and of the last tenth.
-Only the smallest counts can be compared, because the launcher uses more while it has more workers.
+the end, it prints the smallest counts within the second tenth of the changes and within the last
+tenth. The test compares only these, because the launcher uses more while it has more workers.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ def resources_of(pid: int) -> dict[str, int]:
 
 
 class SmallestUsage:
-    """The smallest resource counts of a process: early, and late. Other counts are not kept,
-    because they would need more and more memory."""
+    """The smallest resource counts of a process, within the second tenth of the changes and within
+    the last tenth. It keeps no other counts, because these would need more and more memory."""
 
     def __init__(self, pid: int) -> None:
         self.pid, self.changes = pid, 0
@@ -73,7 +73,8 @@ def train(state: elastic.ObjectState) -> None:
         calls.barrier()
         state.step += 1
         state.commit()
-        # A job whose worker fails after the last step fails, too.
+        # Worker 0 waits until it is alone: if another worker failed after the last step, the job
+        # would fail.
         if WORKER_NUMBER == 0 and own_usage.changes >= CHANGES and farandole.size() == 1:
             return
         must_die = WORKER_NUMBER % 3 == 0 or farandole.size() == WORKERS

@@ -1,16 +1,16 @@
 """A training whose result shows whether every batch has counted exactly once.
 
 Each batch has a random number. The state is the sum of the numbers of all batches that have been
-processed. The first argument is a seed: it chooses where and how each worker fails. If it is
-missing or empty, no worker fails. The second argument is the form of the training:
+processed. The first argument is a seed: it chooses where and how each worker fails. Without a seed,
+no worker fails. The second argument is the form of the training:
 
     function: a function of run_fn(), which makes commits (the default)
     step: a loop with a Step
     jax: a loop with a Step, whose state is a JaxState, and whose calls are compiled
 
-The training waits in the middle until a worker with the number NEW_WORKERS_FROM or a higher one is
-a member, if this variable is set. In the form `function`, it also waits until rank 0 finds the file
-HOLD_UNTIL.
+If the variable NEW_WORKERS_FROM is set, the training waits in the middle until a worker with this
+number or a higher one is a member. In the form `function`, it also waits until rank 0 finds the
+file that the variable HOLD_UNTIL names.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Failure:
     def inject_if_due(self, point: str, batch: int = 0) -> None:
         if self.pauses.random() < 0.05:
             time.sleep(self.pauses.random() * 0.02)
-        # A job whose worker fails after the last step fails, too.
+        # Near the end, no worker may fail: if one fails after the last step, the job fails, too.
         if point != self.point or batch + 4 * farandole.size() > BATCHES:
             return
         self.countdown -= 1
@@ -87,7 +87,7 @@ class Failure:
         os.kill(os.getpid(), signal.SIGKILL if self.kind == "kill" else signal.SIGSTOP)
 
 
-def with_failures(state_type: Any) -> Any:
+def failing_state_type(state_type: Any) -> Any:
     class FailingState(state_type):  # type: ignore[misc]
         def sync(self) -> None:
             failure.inject_if_due("before the sync")
@@ -97,7 +97,8 @@ def with_failures(state_type: Any) -> Any:
 
 
 def process(state: Any, allreduce: Any) -> None:
-    """Process one batch on each worker, in two parts, so that a failure can come in between."""
+    """Process one batch on each worker. This changes the state in two parts, so that a failure can
+    come between them."""
     failure.inject_if_due("before the step", state.batch)
     size, own_batch = farandole.size(), state.batch + farandole.rank()
     value = value_of(own_batch) if own_batch < BATCHES else 0
@@ -106,14 +107,15 @@ def process(state: Any, allreduce: Any) -> None:
     state.total += allreduce(value - value // 2)
     failure.inject_if_due("after the step", state.batch)
     state.batch += size
-    time.sleep(0.01)  # a step of a real training takes longer than an allreduce
+    time.sleep(0.01)  # as a real training, which also computes
     committed.append(state.batch)
 
 
 def print_progress(state: Any) -> None:
     progress = f"rank {farandole.rank()} of {farandole.size()} at batch {state.batch}"
     print(f"worker {WORKER_NUMBER} has {progress}", flush=True)
-    # Rank 0 may be one step behind.
+    # The state of rank 0, which all ranks get, may be one step older than the last commit of this
+    # worker.
     assert state.batch + MEMBERS_MAX >= committed[-1], "the training has begun again"
 
 
@@ -136,7 +138,9 @@ def train_in_function() -> Any:
             state.commit()
             failure.inject_if_due("after the commit", state.batch)
 
-    state = with_failures(elastic.ObjectState)(broadcast_object, lifecycle.rank, batch=0, total=0)
+    state = failing_state_type(elastic.ObjectState)(
+        broadcast_object, lifecycle.rank, batch=0, total=0
+    )
     elastic.run_fn(train, elastic.reset_job)(state)
     return state
 
@@ -167,12 +171,12 @@ def train() -> Any:
         return train_in_function()
     objects = {"batch": 0, "total": 0}
     if FORM == "step":
-        make_state = with_failures(elastic.ObjectState)
+        make_state = failing_state_type(elastic.ObjectState)
         state = make_state(broadcast_object, lifecycle.rank, **objects)
         return train_in_steps(state, elastic.Step(state), allreduce_sum)
     jax, hvd = importlib.import_module("jax"), importlib.import_module("farandole.jax")
     allreduce = jax.jit(lambda number: hvd.allreduce(number, op=hvd.Sum))
-    state = with_failures(hvd.elastic.JaxState)(batch=0, total=jax.numpy.int32(0))
+    state = failing_state_type(hvd.elastic.JaxState)(batch=0, total=jax.numpy.int32(0))
     return train_in_steps(state, hvd.elastic.Step(state), allreduce)
 
 
@@ -180,7 +184,7 @@ failure = Failure(SEED)
 if not SEED:
     failure.countdown = -1
 if FORM == "jax":
-    importlib.import_module("farandole.jax")  # before init(), because it takes long
+    importlib.import_module("farandole.jax")  # import before init(), because it takes long
 farandole.init()
 state = train()
 total = sum(map(value_of, range(BATCHES)))

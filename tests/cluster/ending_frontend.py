@@ -1,9 +1,11 @@
-"""A training with the state of a frontend, which writes it to a file if the launcher is lost.
+"""A training with the elastic state of a frontend. If the launcher is lost, each worker writes this
+state to a file.
 
     ending_frontend.py FOLDER FRONTEND
 
-FRONTEND is `jax`, `tensorflow` or `keras`. The file `trains.NUMBER` in FOLDER says that the worker
-NUMBER trains, and `checkpoint.NUMBER` has what it has saved. All workers must save the same.
+FRONTEND is `jax`, `tensorflow` or `keras`. When the worker NUMBER trains, it makes the file
+`trains.NUMBER` in FOLDER. At the end, it writes its state to `checkpoint.NUMBER`. All workers must
+write the same.
 """
 
 from __future__ import annotations
@@ -61,14 +63,14 @@ def train_with_keras() -> None:
     state = hvd.elastic.KerasState(model, batch=0)
     save_at_end(state, lambda: np.concatenate([np.ravel(v) for v in model.get_weights()]))
 
-    class Count(keras.callbacks.Callback):
+    class BatchCounter(keras.callbacks.Callback):
         def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
             show_step(state)
 
     @hvd.elastic.run
     def train(state: Any) -> None:
         rows = np.random.default_rng(hvd.rank()).standard_normal((64, 4)).astype("float32")
-        callbacks = [Count(), hvd.elastic.CommitStateCallback(state)]
+        callbacks = [BatchCounter(), hvd.elastic.CommitStateCallback(state)]
         sums = rows.sum(axis=1, keepdims=True)
         model.fit(rows, sums, batch_size=4, epochs=10**6, verbose=0, callbacks=callbacks)
 
@@ -87,8 +89,8 @@ def end_step(state: Any) -> None:
 
 def save_at_end(state: Any, weights: Callable[[], Any]) -> None:
     def save() -> None:
-        saved = pickle.dumps((state.batch, np.asarray(weights()).tobytes()))
-        (FOLDER / f"checkpoint.{WORKER_NUMBER}").write_bytes(saved)
+        saved_bytes = pickle.dumps((state.batch, np.asarray(weights()).tobytes()))
+        (FOLDER / f"checkpoint.{WORKER_NUMBER}").write_bytes(saved_bytes)
 
     state.register_end_callbacks([save])
 

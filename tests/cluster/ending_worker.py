@@ -2,15 +2,15 @@
 
     ending_worker.py FOLDER FORM [BEHAVIOR]
 
-The state has a ledger, in which each batch must count exactly once, and weights. If the launcher is
-lost, each worker writes its state to the file `checkpoint.NUMBER` in FOLDER. All files must be
-equal. FORM is the form of the training:
+The state has weights and a ledger, in which each batch must count exactly once. If the launcher is
+lost, each worker writes its state to the file `checkpoint.NUMBER` in FOLDER. All these files must
+be equal. FORM is the form of the training:
 
     function: a function of run_fn(), which makes commits
     step: a loop with a Step
     torch: a function of hvd.elastic.run, whose state is a TorchState
 
-BEHAVIOR is one of these additions:
+With BEHAVIOR, workers also do one of the following:
 
     prints: the workers write 100 kB after each step, and in the end callbacks
     hangs: worker 1 hangs in a step, in a C function that keeps the GIL
@@ -110,7 +110,7 @@ def check(state: Any) -> None:
 def save(state: Any) -> None:
     if BEHAVIOR == "prints":
         print_much()
-    sizes = allreduce_sum([1, state.batch])  # the ranks can make calls
+    sizes = allreduce_sum([1, state.batch])  # end callbacks can still make calls
     if sizes != [farandole.size(), farandole.size() * state.batch]:
         (FOLDER / f"wrong.{WORKER_NUMBER}").write_text(f"the ranks save different steps: {sizes}")
     if WORKER_NUMBER == 1 and BEHAVIOR == "hangs at the end":

@@ -1,7 +1,8 @@
 """A worker of a job in which one worker fails: `failing_worker.py HOW FAILED_RANK`.
 
-HOW is a method of `Failures`. The failed rank calls it at its 100th step. The others go on until
-their call fails, and print which descriptors and segments the job has left in their process.
+HOW is a method of `Failures`, which the rank FAILED_RANK calls at its 100th step. The other ranks
+make calls until one fails. Then they print which descriptors and shared-memory segments of the job
+are left in their process.
 """
 
 from __future__ import annotations
@@ -29,41 +30,41 @@ def segments() -> list[str]:
 
 
 class Failures:
-    """Ways in which a worker may end."""
+    """The ways in which a worker may fail."""
 
     @staticmethod
-    def raises() -> None:
+    def raise_error() -> None:
         raise ValueError("bad data")
 
     @staticmethod
-    def exits() -> None:
+    def exit_normally() -> None:
         sys.exit(0)
 
     @staticmethod
-    def exits_at_once() -> None:
+    def exit_at_once() -> None:
         os._exit(3)
 
     @staticmethod
-    def kills_itself() -> None:  # at any point of the main thread, which goes on until then
+    def kill_itself() -> None:  # while the main thread goes on, so at any point of it
         threading.Thread(target=os.kill, args=(os.getpid(), signal.SIGKILL)).start()
 
     @staticmethod
-    def crashes() -> None:
+    def crash() -> None:
         ctypes.string_at(0)
 
     @staticmethod
-    def leaves() -> None:
+    def leave_job() -> None:
         farandole.shutdown()
         signal.pause()
 
     @staticmethod
-    def eats_memory() -> None:
+    def eat_memory() -> None:
         blocks = []
         while True:
             blocks.append(bytearray(b"x" * 8_000_000))
 
     @staticmethod
-    def stops_itself_before_a_kill() -> None:
+    def stop_itself_before_a_kill() -> None:
         pid = os.getpid()
         if os.fork() == 0:
             while "(stopped)" not in Path(f"/proc/{pid}/status").read_text():

@@ -1,7 +1,7 @@
 """A worker of a job with a mistake: `hanging_worker.py HOW`.
 
-Most of these mistakes make the job hang, also with Horovod. HOW is the name of a function below.
-In most of these functions, rank 1 makes the mistake.
+HOW is the name of a function below. Most of these functions contain a mistake, usually of rank 1,
+with which the job hangs; it would also hang with Horovod.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def train(steps: int = STEPS) -> None:
         allreduce("grad")
 
 
-def takes_another_branch() -> None:
+def take_another_branch() -> None:
     """Only rank 0 evaluates, although its metric needs a call of all ranks."""
     train()
     if farandole.rank() == 0:
@@ -57,14 +57,14 @@ def takes_another_branch() -> None:
     train()
 
 
-def calls_in_another_order() -> None:
+def call_in_another_order() -> None:
     train()
     for name in ("ab", "ba")[farandole.rank() == 1]:
         allreduce(name)
 
 
-def starts_in_another_order_and_waits_later() -> None:
-    """This does not hang: asynchronous calls may come in any order."""
+def start_in_another_order_and_wait_later() -> None:
+    """This job does not hang: the ranks may start asynchronous calls in different orders."""
     train()
     names = ("ab", "ba")[farandole.rank() == 1]
     for handle in [allreduce_async(name) for name in names]:
@@ -77,7 +77,7 @@ def take_time_for_errors() -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 
-def raises() -> None:
+def raise_error() -> None:
     take_time_for_errors()
     train()
     if farandole.rank() == 1:
@@ -89,19 +89,19 @@ def evaluate() -> None:
     time.sleep(1000)  # the line that the launcher shows
 
 
-def sleeps() -> None:
+def sleep_too_long() -> None:
     train()
     if farandole.rank() == 1:
         evaluate()
     train()
 
 
-def runs_out_of_batches() -> None:
+def run_out_of_batches() -> None:
     take_time_for_errors()
     train(STEPS if farandole.rank() == 1 else STEPS + 1)
 
 
-def joins_while_others_broadcast() -> None:
+def join_while_others_broadcast() -> None:
     train()
     if farandole.rank() == 1:
         calls.join()
@@ -110,7 +110,7 @@ def joins_while_others_broadcast() -> None:
     broadcast("sizes")
 
 
-def holds_a_lock() -> None:
+def hold_a_lock() -> None:
     train()
     if farandole.rank() == 1:
         lock = threading.Lock()
@@ -119,16 +119,17 @@ def holds_a_lock() -> None:
     train()
 
 
-def stays_in_c() -> None:
-    """Sleep with the interpreter's lock held, so that no Python thread of this process can run."""
+def stay_in_c() -> None:
+    """Sleep in C and keep the interpreter's lock, so that no Python thread of this process can
+    run."""
     train()
     if farandole.rank() == 1:
         ctypes.PyDLL(None).sleep(1000)  # the line that the launcher shows
     train()
 
 
-def crosses_groups() -> None:
-    """Rank 0 makes a call of the pair's group while rank 1 makes a call of all ranks."""
+def cross_groups() -> None:
+    """Rank 0 calls in the group of the ranks 0 and 1, while rank 1 makes a call of all ranks."""
     pair = farandole.add_process_set([0, 1])
     train()
     if farandole.rank() == 0:
@@ -136,8 +137,9 @@ def crosses_groups() -> None:
     allreduce("of all")
 
 
-def computes_meanwhile() -> None:
-    """Rank 0 has started calls that wait for rank 1, and computes; rank 1 sleeps."""
+def compute_meanwhile() -> None:
+    """Rank 0 has started calls for which rank 1 is missing, and computes meanwhile. Rank 1
+    sleeps."""
     train()
     if farandole.rank() == 1:
         evaluate()

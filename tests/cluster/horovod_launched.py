@@ -1,6 +1,6 @@
 """Starts the `horovodrun` that was installed with this Python.
 
-A job that hangs is killed, and its output is in the error.
+A job that hangs is killed, and the error shows its output.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def run(
     folder: Path | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command to its end. Returns it with `stdout`, `stderr` and `returncode`."""
+    """Run a command to its end. Return its output, its error output and its exit code."""
     path = os.pathsep.join([str(COMMAND_FOLDER), os.environ.get("PATH", "")])
     process = subprocess.Popen(
         [str(word) for word in words],

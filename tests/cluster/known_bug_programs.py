@@ -1,6 +1,6 @@
 """The trainings of test_known_bugs.py. The first argument is the name of a function.
 
-Each of them checks its results element by element, and its last line says so.
+Each of them checks its results element by element. If all are right, its last line says so.
 """
 
 from __future__ import annotations
@@ -56,7 +56,8 @@ class Ledger(elastic.ObjectState):
         assert np.array_equal(self.counts, expected), (self.batch, self.counts)
 
     def train_until_told(self, before_step: Callable[[], None] = lambda: None) -> None:
-        """Use all batches, and go on with empty steps until rank 0 finds the file HOLD_UNTIL."""
+        """Train with all batches. Then make steps without a batch until rank 0 finds the file that
+        HOLD_UNTIL names."""
         while True:
             before_step()
             if self.batch < len(self.counts):
@@ -71,7 +72,8 @@ class Ledger(elastic.ObjectState):
 
 
 def calls_in_a_thread() -> None:
-    """A second thread makes calls all the time, also while the job is left and formed again."""
+    """A second thread makes calls all the time, also while this worker leaves the job and joins it
+    again."""
     state = Ledger(300)
     answers: list[np.ndarray] = []
     errors: list[Exception] = []
@@ -97,17 +99,18 @@ def calls_in_a_thread() -> None:
 
     farandole.init()
     elastic.run_fn(train, elastic.reset_job)(state)
-    farandole.shutdown()  # while the thread still makes calls
+    farandole.shutdown()  # leave while the thread still makes calls
     may_end.set()
     thread.join()
-    for result in answers:  # the workers of one group
+    for result in answers:  # each answer counts the workers of one group
         assert set(result) <= {0, 1} and result[WORKER_NUMBER] == 1 and result.sum() <= 4, result
     assert answers
     print_line(f"has the right counts; {len(errors)} calls of its thread have failed")
 
 
 def calls_in_process_sets() -> None:
-    """Rank 1 has its own process set. It dies while the other ranks make calls in another set."""
+    """Rank 1 is alone in a process set, and the other ranks are in another one. Rank 1 dies while
+    they make calls there."""
     state = Ledger(90)
     old_sets: list[farandole.ProcessSet] = []
     sizes = []
@@ -116,7 +119,7 @@ def calls_in_process_sets() -> None:
         rank, size = farandole.rank(), farandole.size()
         sizes.append(size)
         print_line(f"is one of {size}")
-        for group in old_sets:  # sets of the job before the change
+        for group in old_sets:  # process sets that were lost with the earlier group
             try:
                 allreduce(np.ones(4, np.int32), "old", group.number())
             except farandole.CallError as error:

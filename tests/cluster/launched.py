@@ -1,4 +1,4 @@
-"""Starts the `farandole` command to test the launcher itself; workers are shell scripts."""
+"""Starts the `farandole` command, to test the launcher itself. Most workers are shell scripts."""
 
 from __future__ import annotations
 
@@ -23,21 +23,22 @@ TIMEOUT_SECONDS = 300  # only a guard against hanging: no test depends on a dura
 
 
 def command() -> str:
-    """Return FARANDOLE_COMMAND, or the command that is installed with this Python, or the command
-    in PATH."""
+    """Return the path of the command: FARANDOLE_COMMAND if this is set, else the command beside
+    this Python, else the one in PATH."""
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
-    found = os.environ.get("FARANDOLE_COMMAND") or shutil.which("farandole", path=path)
-    assert found is not None, "the farandole command is not installed"
-    return found
+    command_path = os.environ.get("FARANDOLE_COMMAND") or shutil.which("farandole", path=path)
+    assert command_path is not None, "the farandole command is not installed"
+    return command_path
 
 
 def shared_files() -> list[str]:
-    """List the files in /dev/shm, without those that PyTorch and Python create for other tests."""
+    """List the files in /dev/shm, except those that PyTorch and Python make in other tests."""
     return sorted(n for n in os.listdir("/dev/shm") if not n.startswith(("torch_", "sem.", "psm_")))
 
 
 def new_files_after_wait(list_files: Callable[[], list[str]], files_before: list[str]) -> list[str]:
-    """Wait until other tests have removed their files. Return the new files that are left."""
+    """Files that are not in `files_before` may belong to other tests, which soon remove them. Wait
+    for this, and return the new files that are left."""
     deadline = time.monotonic() + TIMEOUT_SECONDS / 5
     while (new := sorted(set(list_files()) - set(files_before))) and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -48,7 +49,7 @@ def new_files_after_wait(list_files: Callable[[], list[str]], files_before: list
 def command_for_all_users() -> Iterator[str]:
     """Provide a copy of the command in a folder that every user can enter and write to.
 
-    A clone may lie in a home directory that other users cannot enter.
+    The command may lie in a home directory, which other users cannot enter.
     """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -70,7 +71,7 @@ class CommandRun:
         environment: dict[str, str] | None = None,
         before_exec: Callable[[], object] | None = None,
         seconds: int = TIMEOUT_SECONDS,
-        program: str | None = None,  # runs instead of the command
+        program: str | None = None,  # a program that runs instead of the command
     ) -> None:
         self.seconds = seconds
         self.mark = f"FARANDOLE_TEST_MARK={uuid.uuid4().hex}"
@@ -93,7 +94,7 @@ class CommandRun:
         )
         self.output = ""
         self.errors = ""
-        # Lines that end() has read.
+        # The whole output, which end() has read.
         self._remaining_lines: dict[str, list[str]] = {"output": [], "errors": []}
 
     def __enter__(self) -> CommandRun:
@@ -109,7 +110,7 @@ class CommandRun:
     ) -> None:
         signal.alarm(0)
         for pid in self.remaining_processes():
-            with suppress(ProcessLookupError):  # it has just ended
+            with suppress(ProcessLookupError):  # the process has just ended
                 os.kill(pid, signal.SIGKILL)
         self.process.communicate()
 
@@ -138,10 +139,10 @@ class CommandRun:
     def end(self) -> int:
         """Read until no process holds the output any more, and return the exit code.
 
-        The launcher's processes hold the output, and the last of them ends after all workers and
-        their children.
+        The last process that holds it is a process of the launcher, which ends after all workers
+        and their children.
         """
-        # communicate() would lose what the streams have read ahead for read_until().
+        # communicate() would lose text that the streams have already read for read_until().
         error_reader = threading.Thread(
             target=self._remaining_lines["errors"].extend,
             args=(self.process.stderr or (),),
@@ -167,7 +168,7 @@ class CommandRun:
         try:
             return self.mark.encode() in Path(f"/proc/{pid}/environ").read_bytes()
         except OSError:
-            return False  # it has ended meanwhile
+            return False  # the process has ended meanwhile
 
 
 def run(*arguments: str, environment: dict[str, str] | None = None) -> CommandRun:
@@ -183,7 +184,7 @@ def run_shell(workers: int, script: str) -> CommandRun:
 
 
 def kill(launched: CommandRun, number: int) -> int:
-    """Kill the worker of an elastic job with this number, and return its process id."""
+    """Kill the worker with this number in an elastic job, and return its process id."""
     victim = next(
         pid
         for pid in launched.remaining_processes()
@@ -198,12 +199,12 @@ def environment_of(pid: int) -> str:
         with open(f"/proc/{pid}/environ") as file:
             return file.read()
     except OSError:
-        return ""  # it has ended
+        return ""  # the process has ended
 
 
 @pytest.fixture(autouse=True)
 def fail_after_timeout() -> Iterator[None]:
-    """End a test that hangs. A test file gets this guard by importing it."""
+    """Fail a test that hangs. This fixture guards all tests of each file that imports it."""
 
     def raise_timeout(*_: object) -> None:
         raise TimeoutError(f"no end after {TIMEOUT_SECONDS} s")

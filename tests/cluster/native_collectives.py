@@ -1,6 +1,7 @@
 """Sums numbers of all workers by TensorFlow's or JAX's own collectives.
 
-Neither framework gets an argument about the job. The first argument is the name of the framework.
+The first argument is the name of the framework. The framework itself finds the job in the
+environment.
 """
 
 from __future__ import annotations

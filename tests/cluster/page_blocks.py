@@ -1,7 +1,7 @@
-"""The code blocks of README and of the pages in docs, and the test that runs each of them.
+"""The code blocks of README and of the pages in docs, and which test runs each of them.
 
-A block of `python` or `sh` is run by test_pages.py. A comment on the line before it may say
-otherwise:
+test_pages.py runs the blocks of `python` and `sh`, unless a comment on the line before the block
+says otherwise:
 
     <!-- tests/cluster/test_howto.py runs these lines -->
     <!-- not run: it installs packages -->
@@ -39,8 +39,8 @@ class Block:
 
     @property
     def runner(self) -> str | None:
-        found = RUNNER_PATTERN.fullmatch(self.comment)
-        return found[1] if found else None
+        match = RUNNER_PATTERN.fullmatch(self.comment)
+        return match[1] if match else None
 
     @property
     def is_run_here(self) -> bool:

@@ -1,7 +1,6 @@
-"""Run the Python blocks of the pages, on this rank: `page_program.py FOLDER`.
+"""A rank that runs the Python blocks of the pages: `page_program.py FOLDER`.
 
-The pages show parts of programs. `names()` defines what such a part uses from the rest of its
-program.
+Many blocks are parts of programs. `names()` defines the names that they use, but do not define.
 """
 
 from __future__ import annotations

@@ -2,10 +2,11 @@
 
     process_set_worker.py SEED FOLDER [MISTAKE]
 
-The sets have random ranks, also ranks that the job never has. In each step, each worker makes a
-call in each of its sets, in its own order, and checks every element of each result. Whenever the
-group is formed, the worker also checks the properties of the sets, and adds another set. If the
-file `end` is in FOLDER, the workers end. With MISTAKE, new workers give init() other sets.
+The sets contain random ranks, some of which the job never has. In each step, each worker makes a
+call in each set of which it is a member, in its own order, and checks every element of each result.
+After each change of the job, the worker also checks the properties of the sets, and adds another
+set. If the file `end` is in FOLDER, the workers end. With MISTAKE, new workers call init() with
+other sets, which must fail.
 """
 
 from __future__ import annotations
@@ -34,13 +35,15 @@ SET_COUNT, RANKS, ELEMENTS = 9, WORKERS + 2, 3000
 
 def random_sets() -> list[list[int]]:
     generator = random.Random(f"sets {SEED}")
-    # At some sizes of the job, one of these sets has all ranks.
-    found = {tuple(range(size)) for size in range(1, WORKERS + 1)}
-    while len(found) < SET_COUNT:
-        found.add(tuple(sorted(generator.sample(range(RANKS), generator.randint(1, RANKS - 1)))))
-    ranks = [list(one) for one in found]
-    generator.shuffle(ranks)
-    return ranks
+    # Each of these sets is the same as the world at one size of the job.
+    rank_sets = {tuple(range(size)) for size in range(1, WORKERS + 1)}
+    while len(rank_sets) < SET_COUNT:
+        rank_sets.add(
+            tuple(sorted(generator.sample(range(RANKS), generator.randint(1, RANKS - 1))))
+        )
+    rank_lists = [list(rank_set) for rank_set in rank_sets]
+    generator.shuffle(rank_lists)
+    return rank_lists
 
 
 SET_RANKS = random_sets()
@@ -119,7 +122,7 @@ def check_properties(sets: list[Group]) -> None:
 
 
 def add_sets() -> list[Group]:
-    """Add a set that is new in each epoch, and check that the last one is lost."""
+    """Add another set in each epoch. Check that the set of the last epoch is lost."""
     for group in epoch_sets:
         assert group.process_set_id is None and group.included() is None
         expect_error("add_process_set() again", group)
@@ -154,7 +157,7 @@ def train(state: elastic.ObjectState) -> None:
 
 
 def reset() -> None:
-    """Form the job again, by one of the two ways that programs use."""
+    """Join the job again in one of the two ways that programs use."""
     if random.Random(f"{SEED} {WORKER_NUMBER} {lifecycle.engine().epoch}").random() < 0.5:
         elastic.reset_job()
     else:

@@ -1,11 +1,12 @@
-"""Starts jobs and kills a random process of each at a random moment, for each way of starting.
+"""Starts jobs in each way of starting, and kills a random process of each job at a random moment.
 
     python tests/cluster/random_kills.py --count 100 [--way ssh] [--seed 7]
 
 After each kill, all processes of the job must end, the exit codes and the messages must say what
 has happened, and nothing may be left: no process, file, or abstract socket. A job has two workers
-on each of two hosts, which are network namespaces. All programs are real: ssh, sshd, Slurm, and
-mpirun of Open MPI. With `--way ranks`, mpirun starts the workers itself, without `farandole run`.
+on each of two hosts, which are network namespaces. The programs ssh, sshd, Slurm, and mpirun of
+Open MPI are the real ones. With `--way ranks`, mpirun starts the workers itself, without `farandole
+run`.
 """
 
 from __future__ import annotations
@@ -37,25 +38,26 @@ from slurm_cluster import SlurmCluster
 from slurm_cluster import reason_if_impossible as why_no_slurm
 from ssh_servers import SshServers
 from ssh_servers import reason_if_impossible as why_no_servers
-from unpacked_packages import overlay_command
+from unpacked_packages import overlay_prefix
 
 PORT = 4711
 WORKERS = 4
 PROGRAM = ["sh", "-c", "echo waits; exec sleep 1000"]
 CALLING_RANK = [sys.executable, str(Path(__file__).with_name("calling_rank.py"))]
-TIMEOUT_SECONDS = 300  # a guard against hanging
-# Kills come until this multiple of the time that the job needs to start.
+TIMEOUT_SECONDS = 300  # only a guard against hanging
+# The kill comes within this multiple of the time that a job needs to start.
 KILL_TIME_FACTOR = 1.5
-# If a node is killed before it joins the job, the other nodes wait for it this long.
+# If a launcher is killed before it joins the job, the other launchers wait for it for this time.
 START_TIMEOUT = ["--start-timeout", "15"]
 POLL_SECONDS = 0.02
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "NO_COLOR": "1"}
 # This helper process ends the job if srun is killed. If only the helper is killed, nothing happens.
 SRUN_HELPER = "shepherd of srun"
-# Programs with which this script enters a host. They replace themselves by programs of the job.
+# This script enters a host by these programs, which then replace themselves by programs of the job.
+# They are not killed.
 HOST_ENTRY_PROGRAMS = ("ip", "sh", "mount", "unshare", "hostname", "env")
 SERVICES = ("munged", "slurmctld", "slurmd")
-# Open MPI itself leaves its folder in /tmp if it is killed.
+# If Open MPI is killed, it leaves its folder in /tmp. That is not our fault.
 FOREIGN_FILES = ("ompi.",)
 
 
@@ -80,7 +82,7 @@ class StartMethod:
     start_words: Callable[[random.Random], list[list[str]]]
     services: set[int]
     wait_until_ready: Callable[[], None] = lambda: None
-    cancel: Callable[[], None] | None = None  # ends a job as a user of Slurm does
+    cancel_jobs: Callable[[], None] | None = None  # ends a job as a user of Slurm does
 
     def start(self, generator: random.Random) -> list[CommandRun]:
         return [
@@ -92,16 +94,17 @@ class StartMethod:
 
     def processes(self) -> list[JobProcess]:
         """List the processes of the job on all hosts."""
-        found = []
+        job_processes = []
         for node, host in enumerate(self.hosts):
             for pid in host.processes():
                 words = command_line_of(pid)
                 if pid not in self.services and words and Path(words[0]).name not in SERVICES:
-                    found.append(JobProcess(node, pid, kind_of(pid, words), words))
-        return found
+                    job_processes.append(JobProcess(node, pid, kind_of(pid, words), words))
+        return job_processes
 
     def kill_random_process(self, generator: random.Random) -> JobProcess:
-        """Kill a random process of the job: first choose its kind, then one of this kind."""
+        """Kill a process of the job: choose a random kind, and then a random process of this
+        kind."""
         while True:
             processes = [
                 p for p in self.processes() if p.kind not in (SRUN_HELPER, *HOST_ENTRY_PROGRAMS)
@@ -145,7 +148,7 @@ def abstract_sockets(namespace: str) -> list[str]:
 
 
 def kind_of(pid: int, words: list[str]) -> str:
-    """Return the role of a process in the job."""
+    """Return the kind of a process, that is, its role in the job."""
     program = Path(words[0]).name
     if program == "srun" and command_line_of(parent_of(pid)) == words:
         return SRUN_HELPER
@@ -166,8 +169,8 @@ def is_launcher_process(words: list[str]) -> bool:
     return bool(words) and Path(words[0]).name == "farandole" and "-H" not in words
 
 
-def check(start_method: StartMethod, victim: JobProcess, jobs: list[CommandRun]) -> None:
-    """Check the exit codes and what the messages say about the killed process."""
+def check_end(start_method: StartMethod, victim: JobProcess, jobs: list[CommandRun]) -> None:
+    """Check that the exit codes and the messages say what has happened to the killed process."""
     errors = "".join(job.errors for job in jobs)
     for job in jobs:
         if job.process.pid == victim.pid:
@@ -192,7 +195,7 @@ def check(start_method: StartMethod, victim: JobProcess, jobs: list[CommandRun])
 
 
 def start_and_kill_job(start_method: StartMethod, seed: int, seconds: float) -> str:
-    """Start a job, kill one process of it within these seconds, and check how the job ends.
+    """Start a job, kill one of its processes within `seconds`, and check how the job ends.
 
     Return the kind of the killed process.
     """
@@ -214,7 +217,7 @@ def start_and_kill_job(start_method: StartMethod, seed: int, seconds: float) -> 
         signal.alarm(TIMEOUT_SECONDS)
         try:
             if victim.kind == "slurmstepd" and start_method.cancel:
-                # srun does not notice the end of this process, and waits until it is canceled.
+                # If this process ends, srun does not notice it, and waits until it is canceled.
                 start_method.wait_until_all_ended(ignored_kinds=("srun", SRUN_HELPER))
                 start_method.cancel()
             for job in jobs:
@@ -224,7 +227,7 @@ def start_and_kill_job(start_method: StartMethod, seed: int, seconds: float) -> 
                 f", ended after {time.monotonic() - kill_time:.2f} s with exit codes "
                 f"{[job.process.returncode for job in jobs]}"
             )
-            check(start_method, victim, jobs)
+            check_end(start_method, victim, jobs)
             assert start_method.leftovers() == []
         except (AssertionError, TimeoutError) as failure:
             remaining = [(p.kind, p.pid) for p in start_method.processes()]
@@ -291,8 +294,8 @@ def hosts_with_own_files(folder: Path) -> Iterator[Hosts]:
 
 
 @contextmanager
-def over_ssh(way: str, folder: Path) -> Iterator[StartMethod]:
-    """Make the start method of any way except Slurm. Its hosts have SSH servers."""
+def make_ssh_method(way: str, folder: Path) -> Iterator[StartMethod]:
+    """Make the start method for any way except Slurm, with hosts that have SSH servers."""
     launchers = find_launchers() if way in ("mpirun", "ranks") else None
     with (
         hosts_with_own_files(folder) as hosts,
@@ -303,34 +306,34 @@ def over_ssh(way: str, folder: Path) -> Iterator[StartMethod]:
         enter_folder = ["env", "-C", str(folder / "work")]
         run = [command(), "run"]
 
-        def fork(_: random.Random) -> list[list[str]]:
+        def fork_commands(_: random.Random) -> list[list[str]]:
             return [hosts[0].command(*enter_folder, *run, "-n", str(WORKERS), *PROGRAM)]
 
-        def ssh(generator: random.Random) -> list[list[str]]:
+        def ssh_commands(generator: random.Random) -> list[list[str]]:
             first_host = generator.choice(["host0", hosts[0].v4])  # over ssh, or directly
             options = ["-H", f"{first_host}:2,host1:2", "-i", str(servers.identity)]
             return [hosts[0].command(*enter_folder, *run, *options, *PROGRAM)]
 
-        def join(_: random.Random) -> list[list[str]]:
+        def join_commands(_: random.Random) -> list[list[str]]:
             options = [*endpoint, *secret, *START_TIMEOUT, "--nodes", "2", "-n", "2"]
             commands = [
-                [*overlay_command(name, None), *enter_folder, *run, *options, "--node", str(node)]
+                [*overlay_prefix(name, None), *enter_folder, *run, *options, "--node", str(node)]
                 for node, name in enumerate(servers.names)
             ]
             return [h.command(*c, *PROGRAM) for h, c in zip(hosts, commands, strict=True)]
 
-        def mpirun(_: random.Random) -> list[list[str]]:
+        def mpirun_commands(_: random.Random) -> list[list[str]]:
             exported = [word for name in ENVIRONMENT for word in ("-x", name)]
-            start = [
-                *overlay_command("host0", launchers),
+            start_words = [
+                *overlay_prefix("host0", launchers),
                 *enter_folder,
                 *mpirun_words(servers, *exported),
             ]
-            return [hosts[0].command(*start, *run, *endpoint, *secret, "-n", "2", *PROGRAM)]
+            return [hosts[0].command(*start_words, *run, *endpoint, *secret, "-n", "2", *PROGRAM)]
 
-        def ranks(_: random.Random) -> list[list[str]]:
-            start = [
-                *overlay_command("host0", launchers),
+        def ranks_commands(_: random.Random) -> list[list[str]]:
+            start_words = [
+                *overlay_prefix("host0", launchers),
                 *enter_folder,
                 *mpirun_words(servers, per_host=2),
             ]
@@ -339,15 +342,21 @@ def over_ssh(way: str, folder: Path) -> Iterator[StartMethod]:
                 f"FARANDOLE_JOB_STORE={hosts[0].endpoint(PORT)}",
                 f"FARANDOLE_START_TIMEOUT={START_TIMEOUT[1]}",
             ]
-            return [hosts[0].command(*start, "env", *variables, *CALLING_RANK)]
+            return [hosts[0].command(*start_words, "env", *variables, *CALLING_RANK)]
 
-        start_functions = {"fork": fork, "ssh": ssh, "join": join, "mpirun": mpirun, "ranks": ranks}
+        start_functions = {
+            "fork": fork_commands,
+            "ssh": ssh_commands,
+            "join": join_commands,
+            "mpirun": mpirun_commands,
+            "ranks": ranks_commands,
+        }
         services = {servers.pid(name) for name in servers.names}
         yield StartMethod(way, hosts, folder, servers.names, start_functions[way], services)
 
 
 @contextmanager
-def by_slurm(way: str, folder: Path) -> Iterator[StartMethod]:
+def make_slurm_method(way: str, folder: Path) -> Iterator[StartMethod]:
     with (
         hosts_with_own_files(folder) as hosts,
         SlurmCluster(hosts, folder / "slurm", settings=["KillWait=5"]) as slurm,
@@ -358,11 +367,11 @@ def by_slurm(way: str, folder: Path) -> Iterator[StartMethod]:
         services = {pid for host in hosts for pid in host.processes()}
         commands = [slurm.command(*words)]
 
-        def cancel() -> None:
+        def cancel_jobs() -> None:
             subprocess.run(slurm.command("scancel", "--user=root"), check=True)
 
         def wait_until_ready() -> None:
-            cancel()  # if srun was killed before its job began, its allocation remains
+            cancel_jobs()  # if srun was killed before its job began, Slurm keeps the allocation
             slurm.wait_until_idle()
 
         yield StartMethod(
@@ -373,7 +382,7 @@ def by_slurm(way: str, folder: Path) -> Iterator[StartMethod]:
             lambda _: commands,
             services,
             wait_until_ready,
-            cancel,
+            cancel_jobs,
         )
 
 
@@ -396,7 +405,9 @@ def make_start_method(way: str) -> Iterator[StartMethod]:
     previous_folder, tempfile.tempdir = tempfile.tempdir, str(folder)
     try:
         subprocess.run([command(), "secret", str(folder / "secret")], check=True)
-        with (by_slurm if way == "slurm" else over_ssh)(way, folder) as start_method:
+        with (make_slurm_method if way == "slurm" else make_ssh_method)(
+            way, folder
+        ) as start_method:
             yield start_method
     finally:
         tempfile.tempdir = previous_folder

@@ -1,4 +1,5 @@
-"""A worker without a framework: it starts in a fraction of a second. `small_worker.py ACTION`"""
+"""A worker that uses no framework, so it starts in a fraction of a second: `small_worker.py
+ACTION`. ACTION is the name of a function in ACTIONS."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from pathlib import Path
 import farandole
 from farandole import core, lifecycle
 
-if sys.argv[1:] == ["short"]:
+if sys.argv[1:] == ["make_few_calls"]:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # 7 s instead of 2 s to show its own error
 
 
@@ -52,12 +53,13 @@ def allgather(values: array[float]) -> bytes:
 
 
 def numbers(count: int) -> array[float]:
-    """Return numbers that differ by rank; their sum shows in which order the ranks were added."""
+    """Return numbers that differ by rank. The bits of their sum depend on the order in which the
+    ranks are added."""
     rank = farandole.rank()
     return array("d", (0.1 * i * (rank + 1) for i in range(count)))
 
 
-def short() -> None:
+def make_few_calls() -> None:
     """Make calls of several kinds and a group, and print a digest of the results."""
     digest = hashlib.sha256()
     for count in (1, 1000, 100_000):
@@ -72,14 +74,14 @@ def short() -> None:
     os.write(1, f"result {digest.hexdigest()}\n".encode())  # at once, beside other ranks
 
 
-def endless() -> None:
+def make_endless_calls() -> None:
     while True:
         allreduce(numbers(1000))
         if farandole.rank() == 0:
             print("step", flush=True)
 
 
-def many() -> None:
+def make_many_calls() -> None:
     """Make several hundred collectives and check all results."""
     size = farandole.size()
     for step in range(400):
@@ -99,9 +101,9 @@ def take_all_descriptors() -> list[int]:
 
 
 def use_up_descriptors() -> None:
-    """Use up all descriptors on one rank, go on with collectives, and try to add groups."""
+    """Use up all descriptors on rank 1, go on with collectives, and try to add groups."""
     engine = lifecycle.engine()
-    taken = take_all_descriptors() if farandole.rank() == 1 else []
+    taken_descriptors = take_all_descriptors() if farandole.rank() == 1 else []
     for _ in range(20):
         allreduce(numbers(1000))
     for ranks in ([0, 1], [1]):  # rank 1 can neither receive rank 0's memory nor make its own
@@ -110,14 +112,14 @@ def use_up_descriptors() -> None:
         except farandole.FarandoleError as error:
             print(f"reported: {error}", flush=True)
     allreduce(numbers(10))
-    for descriptor in taken:
+    for descriptor in taken_descriptors:
         os.close(descriptor)
     group = engine.add_group([1])
     engine.remove_group(group)
     print("went on", flush=True)
 
 
-def signals() -> None:
+def make_calls_under_signals() -> None:
     """Make collectives while a signal handler interrupts system calls all the time."""
     signals_received = 0
 
@@ -127,8 +129,8 @@ def signals() -> None:
 
     signal.signal(signal.SIGALRM, count)
     signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
-    many()
-    short()
+    make_many_calls()
+    make_few_calls()
     signal.setitimer(signal.ITIMER_REAL, 0)
     assert signals_received > 10, signals_received
     print("survived all signals", flush=True)
@@ -163,7 +165,15 @@ def touch_shared_memory() -> None:
     print("done", flush=True)
 
 
-ACTIONS = (short, endless, many, use_up_descriptors, signals, gather_too_much, touch_shared_memory)
+ACTIONS = (
+    make_few_calls,
+    make_endless_calls,
+    make_many_calls,
+    use_up_descriptors,
+    make_calls_under_signals,
+    gather_too_much,
+    touch_shared_memory,
+)
 
 
 def main(action: str) -> None:

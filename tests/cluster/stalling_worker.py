@@ -1,7 +1,7 @@
 """A worker of a job in which rank 1 keeps the others waiting: `stalling_worker.py HOW FOLDER`.
 
-HOW is the name of a function below. The rank that the others wait for goes on when the file `go` is
-in FOLDER; all ranks end when the file `end` is there.
+HOW is the name of a function below. Rank 1 goes on when the file `go` is in FOLDER, and all ranks
+end when the file `end` is there.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def wait_for(file: Path) -> None:
         time.sleep(0.01)
 
 
-def comes_late(folder: Path) -> None:
+def come_late(folder: Path) -> None:
     farandole.init()
     calls.barrier()
     if RANK == 1:
@@ -35,19 +35,19 @@ def comes_late(folder: Path) -> None:
     calls.barrier()
 
 
-def chooses_the_time_itself(folder: Path) -> None:
+def choose_the_time(folder: Path) -> None:
     os.environ.pop("HOROVOD_STALL_CHECK_DISABLE", None)
     os.environ["HOROVOD_STALL_CHECK_TIME_SECONDS"] = "1"
-    comes_late(folder)
+    come_late(folder)
 
 
-def comes_late_to_init(folder: Path) -> None:
+def come_late_to_init(folder: Path) -> None:
     if RANK == 1:
         wait_for(folder / "go")
     farandole.init()
 
 
-def keeps_a_group_waiting(folder: Path) -> None:
+def keep_a_group_waiting(folder: Path) -> None:
     pair = farandole.ProcessSet([0, 1])
     farandole.init(process_sets=[pair])
     if RANK == 1:
@@ -56,20 +56,20 @@ def keeps_a_group_waiting(folder: Path) -> None:
         calls.barrier(pair)
 
 
-def joins_late(folder: Path) -> None:
+def join_late(folder: Path) -> None:
     farandole.init()
     if RANK == 1:
         wait_for(folder / "go")
     calls.join()
 
 
-def waits_elsewhere(folder: Path) -> None:
+def wait_elsewhere(folder: Path) -> None:
     farandole.init()
     call = core.barrier("ab"[RANK], 0)
     calls.start(PreparedCall(call, None, core.Engine.check_outcome)).wait()
 
 
-def runs_until_go(folder: Path) -> None:
+def run_until_go(folder: Path) -> None:
     """Only rank 0 looks for `go` and makes `stop`, so all ranks end after the same barrier."""
     farandole.init()
     print("running", flush=True)
@@ -80,13 +80,13 @@ def runs_until_go(folder: Path) -> None:
         calls.barrier()
 
 
-def ends_before_init(folder: Path) -> None:
+def end_before_init(folder: Path) -> None:
     if RANK == 1:
         sys.exit(0)
     init_and_print_error()
 
 
-def ends_during_init(folder: Path) -> None:
+def end_during_init(folder: Path) -> None:
     if RANK == 2:
         wait_for(folder / "go")
     init_and_print_error()

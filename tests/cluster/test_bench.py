@@ -19,7 +19,7 @@ OPERATIONS = ["allreduce", "reducescatter", "allgather", "broadcast", "alltoall"
 KEYS = (
     "operation bytes ranks dtype memory consume p50_us p99_us algbw_gbps busbw_gbps verified"
 ).split()
-# busbw / algbw, as nccl-tests defines it.
+# busbw_gbps divided by algbw_gbps, as nccl-tests defines it.
 BUS_FACTORS = {"allreduce": lambda n: 2 * (n - 1) / n, "broadcast": lambda n: 1}
 
 
@@ -61,8 +61,7 @@ def test_every_result_is_complete_and_verified(
 
 
 def test_large_sizes_rotate_buffers() -> None:
-    """For sizes above the size of any L2 cache, the benchmark uses several buffers, one after
-    another."""
+    """For tensors that are larger than any L2 cache, the benchmark uses several buffers in turn."""
     launched = run("bench", "allreduce", "-n", "2", "--sizes", "16M", "--consume")
     assert launched.process.returncode == 0, launched.errors
     assert "16 MiB" in launched.output and launched.output.endswith(" yes\n")

@@ -1,4 +1,4 @@
-"""`farandole run --bind-to`: which cores workers get, and how many threads."""
+"""`farandole run --bind-to`: which cores the workers may use, and how many threads they get."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def cores_of_workers(
     arguments = ("run", "-n", str(workers), *words, sys.executable, "-c", SHOW_CORES_PROGRAM)
     with CommandRun(*arguments, before_exec=before_exec) as job:
         assert job.end() == 0, job.errors
-    found = re.findall(r"\[(\d+)\] \[(.*)\] (\d+)", job.output)
-    assert len(found) == workers, job.output
-    found.sort(key=lambda one: int(one[0]))
-    cores = {int(rank): {int(core) for core in listed.split(",")} for rank, listed, _ in found}
-    return cores, [int(threads) for _, _, threads in found], job.errors
+    matches = re.findall(r"\[(\d+)\] \[(.*)\] (\d+)", job.output)
+    assert len(matches) == workers, job.output
+    matches.sort(key=lambda one: int(one[0]))
+    cores = {int(rank): {int(core) for core in listed.split(",")} for rank, listed, _ in matches}
+    return cores, [int(threads) for _, _, threads in matches], job.errors
 
 
-def needs_two() -> None:
+def skip_on_one_core() -> None:
     if len(USABLE_CORES) < 2:
         pytest.skip("there is one hardware thread only")
 
@@ -51,7 +51,7 @@ def test_workers_are_not_bound_by_default(words: list[str]) -> None:
 
 
 def test_core_gives_each_worker_cores_of_its_own() -> None:
-    needs_two()
+    skip_on_one_core()
     two_cores = USABLE_CORES[:2]
     cores, threads, errors = cores_of_workers(
         2, "--bind-to", "core", before_exec=bind_to(two_cores)
@@ -66,14 +66,14 @@ def test_core_gives_each_worker_cores_of_its_own() -> None:
 
 
 def test_all_cores_are_divided_without_overlap() -> None:
-    needs_two()
+    skip_on_one_core()
     cores, _, _ = cores_of_workers(2, "--bind-to", "core")
     assert cores[0] | cores[1] <= set(USABLE_CORES)
     assert len(cores[0]) == len(cores[1])
 
 
 def test_workers_share_cores_if_there_are_too_few() -> None:
-    needs_two()
+    skip_on_one_core()
     cores, threads, errors = cores_of_workers(
         4, "--bind-to", "core", before_exec=bind_to(USABLE_CORES[:2])
     )
@@ -95,9 +95,9 @@ def test_socket_gives_each_worker_all_cores_of_one_socket() -> None:
 
 @pytest.mark.parametrize("bind_target", ["core", "socket"])
 def test_the_affinity_of_the_launcher_is_a_limit(bind_target: str) -> None:
-    one = USABLE_CORES[-1:]
-    cores, _, _ = cores_of_workers(2, "--bind-to", bind_target, before_exec=bind_to(one))
-    assert cores == {0: set(one), 1: set(one)}
+    one_core = USABLE_CORES[-1:]
+    cores, _, _ = cores_of_workers(2, "--bind-to", bind_target, before_exec=bind_to(one_core))
+    assert cores == {0: set(one_core), 1: set(one_core)}
 
 
 @pytest.mark.parametrize("value", ["cores", "", "hwthread"])
@@ -114,17 +114,17 @@ def test_wrong_values_start_nothing(value: str, hosts: list[str]) -> None:
 
 @pytest.mark.parametrize("words", [[], ["--bind-to", "core"]])
 def test_status_shows_the_cores_of_bound_workers(words: list[str]) -> None:
-    needs_two()
+    skip_on_one_core()
     script = "grep Cpus_allowed_list /proc/self/status; exec sleep 1000"
     with CommandRun("run", "-n", "2", *words, "sh", "-c", script) as job:
         job.read_until("Cpus_allowed_list", times=2)
         pid = str(job.process.pid)
-        (found,) = json.loads(run("status", pid, "--json").output)
+        (shown_job,) = json.loads(run("status", pid, "--json").output)
         header = run("status", pid).output.splitlines()[2].split()
         job.process.terminate()
         job.end()
     lists = dict(re.findall(r"\[(\d)\] Cpus_allowed_list:\s(\S+)", job.output))
-    shown_cores = {str(row["rank"]): row["cores"] for row in found["ranks"]}
+    shown_cores = {str(row["rank"]): row["cores"] for row in shown_job["ranks"]}
     if words and len(set(lists.values())) == 1:
         pytest.skip("the two hardware threads are of one core")
     assert shown_cores == (lists if words else {"0": None, "1": None})

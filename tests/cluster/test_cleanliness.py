@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 from launched import CommandRun, new_files_after_wait, run, run_shell, shared_files
 
-# A worker with a child, a grandchild in a session of its own, and a process without a parent.
+# A worker that starts a child, a child with a session and a child of its own, and a process whose
+# parent has ended.
 PROCESS_TREE = (
     "sleep 1000 & setsid sh -c 'sleep 1001 & wait' & sh -c 'setsid sleep 1002 &'; "
     "echo worker $$ agent $PPID; "
@@ -26,7 +27,7 @@ def test_nothing_outlives_a_killed_process(victim: str) -> None:
         job.read_until("agent", times=2)
         worker, agent = map(int, re.findall(r"\d+", job.output.split("] ", 1)[1])[:2])
         pid = {"foreground": job.process.pid, "agent": agent, "worker": worker}[victim]
-        while len(job.remaining_processes()) < 8:  # some may be about to start their programs
+        while len(job.remaining_processes()) < 8:  # the worker may still start some
             time.sleep(0.02)
         os.kill(pid, signal.SIGKILL)
         assert job.end() in (-signal.SIGKILL, 128 + signal.SIGKILL)

@@ -1,7 +1,6 @@
 """The timeline of a job over several hosts: node 0's file gets the events of all ranks.
 
-The hosts share the files of this machine, so each node gets a path of its own, unless the test says
-otherwise.
+The hosts share the files of this machine. So each node usually gets another path for its file.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from trace_file import read_trace
 
 WHY_IMPOSSIBLE = reason_if_impossible()
 pytestmark = pytest.mark.skipif(bool(WHY_IMPOSSIBLE), reason=WHY_IMPOSSIBLE)
-WORKERS = (2, 1, 1)  # by node
+WORKERS = (2, 1, 1)  # the number of workers of each node
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +67,7 @@ def test_one_file_has_every_event_once(job: Job, tmp_path: Path, files: tuple[st
     nodes = len(files)
     paths = [tmp_path / file for file in files]
     launched = [
-        start(job, node, path, traced_worker_command("calls"), nodes)
+        start(job, node, path, traced_worker_command("make_calls"), nodes)
         for node, path in enumerate(paths)
     ]
     assert job.end() == [0] * nodes, [launcher.errors for launcher in launched]
@@ -86,8 +85,10 @@ def test_one_file_has_every_event_once(job: Job, tmp_path: Path, files: tuple[st
 
 
 def test_a_failing_worker_changes_neither_codes_nor_messages(job: Job, tmp_path: Path) -> None:
-    # Without SIGTERM, the other workers have 7 s instead of 2 s to end by themselves.
-    script = f"trap '' TERM; {traced_worker_command('calls')} && if test $RANK = 2; then exit 7; fi"
+    # If workers ignore SIGTERM, they have 7 s instead of 2 s to end by themselves.
+    script = (
+        f"trap '' TERM; {traced_worker_command('make_calls')} && if test $RANK = 2; then exit 7; fi"
+    )
     node_0, node_1 = (start(job, node, tmp_path / str(node), script) for node in range(2))
     assert job.end() == [7, 7]
     assert "rank 2 (pid " in node_0.errors and "has exited with code 7" in node_0.errors
@@ -99,7 +100,7 @@ def test_a_failing_worker_changes_neither_codes_nor_messages(job: Job, tmp_path:
 def test_the_events_of_a_killed_rank_arrive(job: Job, tmp_path: Path) -> None:
     paths = [tmp_path / str(node) for node in range(2)]
     for node, path in enumerate(paths):
-        start(job, node, path, traced_worker_command("killed", paths[1]))
+        start(job, node, path, traced_worker_command("kill_last_rank", paths[1]))
     codes = job.end()
     assert codes[1] == 128 + signal.SIGKILL and codes[0] != 0
     trace = read_trace(paths[0])
@@ -110,11 +111,11 @@ def test_the_events_of_a_killed_rank_arrive(job: Job, tmp_path: Path) -> None:
 @pytest.mark.parametrize("node", [0, 1])
 def test_a_missing_file_is_one_line(job: Job, tmp_path: Path, node: int) -> None:
     paths = [tmp_path / str(number) for number in range(2)]
-    scripts = [traced_worker_command("calls")] * 2
+    scripts = [traced_worker_command("make_calls")] * 2
     scripts[node] += f"; rm -f {paths[node]}"
-    zero, node_1 = (start(job, number, paths[number], scripts[number]) for number in range(2))
+    node_0, node_1 = (start(job, number, paths[number], scripts[number]) for number in range(2))
     assert job.end() == [0, 0]
-    lines = [line for line in (zero.errors + node_1.errors).splitlines() if "timeline" in line]
+    lines = [line for line in (node_0.errors + node_1.errors).splitlines() if "timeline" in line]
     missing_path = f"`{paths[node]}`"
     assert len(lines) == 1 and missing_path in lines[0], lines
     assert "No such file or directory" in lines[0]
@@ -122,25 +123,28 @@ def test_a_missing_file_is_one_line(job: Job, tmp_path: Path, node: int) -> None
 
 
 def test_ctrl_c_ends_the_collection(job: Job, tmp_path: Path) -> None:
-    """The launcher of node 1 is stopped when its workers have ended, so it sends nothing."""
+    """The test stops the launcher of node 1 when its workers have ended, so it never sends its
+    events."""
     go_file = tmp_path / "go"
     os.mkfifo(go_file)
     paths = [tmp_path / str(node) for node in range(2)]
-    wait = f"{traced_worker_command('calls')}; if test $RANK = 0; then read line < {go_file}; fi"
-    zero = start(job, 0, paths[0], wait)
-    node_1 = start(job, 1, paths[1], f'echo "agent $PPID"; {traced_worker_command("calls")}')
+    wait = (
+        f"{traced_worker_command('make_calls')}; if test $RANK = 0; then read line < {go_file}; fi"
+    )
+    node_0 = start(job, 0, paths[0], wait)
+    node_1 = start(job, 1, paths[1], f'echo "agent $PPID"; {traced_worker_command("make_calls")}')
     read_errors_until(node_1, "all workers of this node have ended; waiting for those of the other")
     agent = int(re.findall(r"agent (\d+)", read_output(node_1))[0])
     os.kill(agent, signal.SIGSTOP)
     try:
         go_file.write_text("\n")
-        read_errors_until(zero, "collecting the timelines of the other nodes; Ctrl-C ends this")
-        zero.send(signal.SIGINT)
-        assert zero.end() == 0
+        read_errors_until(node_0, "collecting the timelines of the other nodes; Ctrl-C ends this")
+        node_0.send(signal.SIGINT)
+        assert node_0.end() == 0
     finally:
         os.kill(agent, signal.SIGCONT)
     assert node_1.end() == 0
-    assert zero.errors.count("may lack events of node 1: SIGINT has ended the collection") == 1
+    assert node_0.errors.count("may lack events of node 1: SIGINT has ended the collection") == 1
     assert sorted(read_trace(paths[0]).ranks) == [0, 1]
 
 

@@ -25,7 +25,7 @@ def options(*command: str) -> set[str]:
     return {name for line in lines for name in re.findall(r"(?<![\w-])--?[\w-]+", line)}
 
 
-def completed_by_bash(*words: str) -> set[str]:
+def bash_completions(*words: str) -> set[str]:
     """Return what the script offers for the last word."""
     program = f"""{script("bash")}
         COMP_WORDS=(farandole "$@"); COMP_CWORD=$#; _farandole; printf '%s\\n' "${{COMPREPLY[@]}}"
@@ -39,12 +39,12 @@ def completed_by_bash(*words: str) -> set[str]:
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
 def test_bash_completes_commands_and_options() -> None:
-    assert completed_by_bash("") == COMMANDS | options()
-    assert completed_by_bash("do") == {"doctor"}
+    assert bash_completions("") == COMMANDS | options()
+    assert bash_completions("do") == {"doctor"}
     for command in COMMANDS:
-        assert completed_by_bash(command, "-") == options(command)
-    assert completed_by_bash("run", "-n", "2", "--stall-l") == {"--stall-limit"}
-    assert completed_by_bash("run", "train") == set()  # so bash completes a file
+        assert bash_completions(command, "-") == options(command)
+    assert bash_completions("run", "-n", "2", "--stall-l") == {"--stall-limit"}
+    assert bash_completions("run", "train") == set()  # so bash completes a file
 
 
 @pytest.mark.parametrize("shell", ["zsh", "fish"])

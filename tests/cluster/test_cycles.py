@@ -1,4 +1,5 @@
-"""A process that joins and leaves a job a thousand times uses no more resources than after ten."""
+"""A process that has joined and left its job a thousand times uses no more resources than after ten
+times."""
 
 from __future__ import annotations
 
@@ -28,9 +29,13 @@ def test_a_process_joins_and_leaves_a_thousand_times(tmp_path: Path) -> None:
     assert job.code == 0, job.text
     states = [json.loads(line.split("] ", 1)[1]) for line in job.text.splitlines() if "{" in line]
     for rank in range(2):
-        early_state, later_state, last = (state for state in states if state["rank"] == rank)
-        assert (early_state["cycle"], later_state["cycle"], last["cycle"]) == (10, 100, CYCLES)
-        assert last["resources"] == early_state["resources"]
-        assert last["launcher"] == early_state["launcher"]
-        assert not any("memfd" in name for name in last["resources"]["maps"])
-        assert last["resident"] - later_state["resident"] <= GROWTH_BYTES_MAX
+        early_state, later_state, last_state = (state for state in states if state["rank"] == rank)
+        assert (early_state["cycle"], later_state["cycle"], last_state["cycle"]) == (
+            10,
+            100,
+            CYCLES,
+        )
+        assert last_state["resources"] == early_state["resources"]
+        assert last_state["launcher"] == early_state["launcher"]
+        assert not any("memfd" in name for name in last_state["resources"]["maps"])
+        assert last_state["resident"] - later_state["resident"] <= GROWTH_BYTES_MAX

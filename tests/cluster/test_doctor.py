@@ -68,8 +68,9 @@ def rows_of(text: str) -> Rows:
 
 
 def examine(hanging: Collection[str] = (), **options: Any) -> tuple[int, Rows]:
-    """Run the command; return its exit code and its rows. The checks `hanging` give no answer. On a
-    busy machine, others may also need longer than the limit; then the command runs again."""
+    """Run the command; return its exit code and its rows. Only the checks in `hanging` may give no
+    answer. On a busy machine, other checks may need longer than their limit, too; then the command
+    runs again."""
     for _ in range(5):
         with CommandRun("doctor", "--json", **options) as job:
             code = job.end()
@@ -81,7 +82,7 @@ def examine(hanging: Collection[str] = (), **options: Any) -> tuple[int, Rows]:
     return code, rows
 
 
-def doctor(
+def run_doctor(
     environment: dict[str, str] | None = None,
     program: str | None = None,
     hanging: Collection[str] = (),
@@ -92,31 +93,33 @@ def doctor(
 
 
 def command_without_python(folder: Path) -> str:
-    """Copy the command to a folder without a Python, so that it examines the Python in PATH."""
+    """Copy the command to a folder. As there is no Python beside the copy, it examines the Python
+    in PATH."""
     command_folder = folder / "alone"
     command_folder.mkdir()
     return str(shutil.copy2(command(), command_folder))
 
 
-def doctor_with(before_exec: Callable[[], object], program: str | None = None) -> tuple[int, Rows]:
+def examine_with(before_exec: Callable[[], object], program: str | None = None) -> tuple[int, Rows]:
     return examine(before_exec=before_exec, program=program)
 
 
 def test_the_kernel_has_what_jobs_need() -> None:
-    rows = doctor()
+    rows = run_doctor()
     assert {rows[name]["state"] for name in KERNEL} == {"works"}
     assert os.uname().release in rows["kernel"]["found"]
 
 
 def huge_pages_work() -> bool:
-    """Return whether huge pages work as the engine requests them: by MADV_COLLAPSE (Linux 6.1)."""
+    """Return whether the engine can get huge pages. It requests them by MADV_COLLAPSE, which needs
+    Linux 6.1."""
     mode = Path("/sys/kernel/mm/transparent_hugepage/shmem_enabled")
     version = tuple(int(number) for number in os.uname().release.split(".")[:2])
     return version >= (6, 1) and mode.exists() and "[deny]" not in mode.read_text()
 
 
 def test_facts_agree_with_the_system() -> None:
-    rows = doctor()
+    rows = run_doctor()
     machine = os.sysconf("SC_NPROCESSORS_ONLN")
     usable = re.match(rf"(\d+) of {machine} usable", rows["cores"]["found"])
     assert usable is not None
@@ -146,7 +149,7 @@ def test_the_table_has_all_rows() -> None:
 def test_the_affinity_is_a_limit() -> None:
     if len(os.sched_getaffinity(0)) < 2:
         pytest.skip("there is one core only")
-    _, rows = doctor_with(lambda: os.sched_setaffinity(0, {min(os.sched_getaffinity(0))}))
+    _, rows = examine_with(lambda: os.sched_setaffinity(0, {min(os.sched_getaffinity(0))}))
     assert rows["cores"]["state"] == "limited"
     assert rows["cores"]["found"].startswith("1 of ")
 
@@ -156,8 +159,8 @@ def test_a_low_descriptor_limit_is_reported(limit: int, code: int) -> None:
     def limit_descriptors() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
 
-    found, rows = doctor_with(limit_descriptors)
-    assert found == code
+    exit_code, rows = examine_with(limit_descriptors)
+    assert exit_code == code
     row = rows["open files"]
     assert row["state"] == ("does not work" if code else "limited")
     assert f"enough for about {1 - code} worker" in row["found"]
@@ -176,7 +179,7 @@ def test_a_broken_machine_says_that_jobs_cannot_run() -> None:
 
 @contextmanager
 def control_group(controller: str, limit: str, value: int) -> Iterator[Path]:
-    """Make a control group below our own, with one limit."""
+    """Make a control group below the one of this process, and set one limit."""
     own_group = re.search(rf":{controller}:(.*)", Path("/proc/self/cgroup").read_text())
     parent = Path(f"/sys/fs/cgroup/{controller}{own_group[1] if own_group else ''}")
     group = parent / f"farandole-test-{uuid.uuid4().hex}"
@@ -198,7 +201,7 @@ def control_group(controller: str, limit: str, value: int) -> Iterator[Path]:
 
 def test_the_memory_limit_of_a_control_group_is_reported() -> None:
     with control_group("memory", "memory.limit_in_bytes", 512 << 20) as group:
-        code, rows = doctor_with(lambda: (group / "cgroup.procs").write_text(str(os.getpid())))
+        code, rows = examine_with(lambda: (group / "cgroup.procs").write_text(str(os.getpid())))
     assert code == 0
     assert rows["memory"]["state"] == "limited"
     assert "; the control group may use 512 MiB and uses " in rows["memory"]["found"]
@@ -207,7 +210,7 @@ def test_the_memory_limit_of_a_control_group_is_reported() -> None:
 
 def test_the_process_limit_of_a_control_group_is_reported() -> None:
     with control_group("pids", "pids.max", 12) as group:
-        code, rows = doctor_with(lambda: (group / "cgroup.procs").write_text(str(os.getpid())))
+        code, rows = examine_with(lambda: (group / "cgroup.procs").write_text(str(os.getpid())))
     assert code == 1
     row = rows["processes"]
     assert row["state"] == "does not work"
@@ -222,7 +225,7 @@ def test_a_limit_of_locked_memory_is_reported() -> None:
             os.setuid(65534)
 
     with command_for_all_users() as program:
-        _, rows = doctor_with(forbid_locked_memory, program)
+        _, rows = examine_with(forbid_locked_memory, program)
     assert rows["locked memory"]["state"] == "limited"
     assert rows["locked memory"]["to_do"] == "raise `ulimit -l`"
 
@@ -232,9 +235,9 @@ def test_limits_that_make_heaps_small_are_reported() -> None:
         resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
         resource.setrlimit(resource.RLIMIT_FSIZE, (256 << 20, 256 << 20))
 
-    rows_before = doctor()
+    rows_before = run_doctor()
     assert rows_before["shared heap"]["found"].endswith("; only what is used costs memory")
-    code, rows = doctor_with(limit_address_space_and_files)
+    code, rows = examine_with(limit_address_space_and_files)
     assert code == 0
     assert rows["address space"]["found"] == "4.0 GiB (`ulimit -v`)"
     assert rows["file size"]["found"].startswith("256 MiB (`ulimit -f`): enough for about ")
@@ -250,7 +253,7 @@ def test_a_limit_of_file_size_agrees_with_jobs(workers: int, is_enough: bool) ->
     def limit_files() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, ((6 << 20) - 4096 * (not is_enough),) * 2)
 
-    code, rows = doctor_with(limit_files)
+    code, rows = examine_with(limit_files)
     row = rows["file size"]
     assert row["found"].endswith(f": enough for about {workers} worker" + "s" * (not is_enough))
     assert "raise it" in row["to_do"]
@@ -272,7 +275,7 @@ def test_with_the_smallest_files_no_check_crashes() -> None:
 
 
 def test_a_chosen_heap_size_is_shown() -> None:
-    row = doctor({"FARANDOLE_HEAP_BYTES": str(64 << 20)})["shared heap"]
+    row = run_doctor({"FARANDOLE_HEAP_BYTES": str(64 << 20)})["shared heap"]
     assert row["state"] == "works"
     assert row["found"].startswith("64 MiB for each rank (FARANDOLE_HEAP_BYTES); only")
 
@@ -289,7 +292,7 @@ SYSTEM_CALLS = {
 
 
 def block_system_call(number: int) -> None:
-    """Block a system call by a filter, as a container does if its seccomp profile lacks the
+    """Block a system call by a filter, as in a container whose seccomp profile does not allow the
     call."""
     load_word, jump_if_equal, return_ = 0x20, 0x15, 0x06  # BPF: load a word, jump if equal, return
     reject, allow = 0x00050000 | ENOSYS, 0x7FFF0000
@@ -312,7 +315,7 @@ def block_system_call(number: int) -> None:
 @pytest.mark.parametrize("call", SYSTEM_CALLS)
 def test_checks_that_need_a_rejected_system_call_do_not_work(call: str) -> None:
     number, names, expected = SYSTEM_CALLS[call]
-    code, rows = doctor_with(lambda: block_system_call(number))
+    code, rows = examine_with(lambda: block_system_call(number))
     assert code == expected
     failed_checks = [name for name in rows if rows[name]["state"] == "does not work"]
     assert failed_checks[: len(names)] == names
@@ -322,7 +325,7 @@ def test_checks_that_need_a_rejected_system_call_do_not_work(call: str) -> None:
 
 
 def test_a_missing_python_is_not_installed(tmp_path: Path) -> None:
-    rows = doctor({"PATH": str(tmp_path)}, command_without_python(tmp_path))
+    rows = run_doctor({"PATH": str(tmp_path)}, command_without_python(tmp_path))
     assert (
         rows["python3"]["found"] == "python3 is neither in the folder of this command nor in PATH"
     )
@@ -347,7 +350,7 @@ def test_the_python_in_path_is_examined(tmp_path: Path) -> None:
         (metadata_folder / "METADATA").write_text(text)
     script = f'exec {sys.executable} -S "$@"'  # this Python finds packages only in PYTHONPATH
     environment = {**put_in_path(tmp_path, "python3", script), "PYTHONPATH": str(site)}
-    rows = doctor(environment, command_without_python(tmp_path))
+    rows = run_doctor(environment, command_without_python(tmp_path))
     version = ".".join(map(str, sys.version_info[:3]))
     assert rows["python3"]["state"] == "works"
     assert rows["python3"]["found"].startswith(f"{version} at ")
@@ -374,7 +377,9 @@ def test_the_package_is_imported(state: str, tmp_path: Path) -> None:
     (tmp_path / "farandole" / "__init__.py").write_text(code)
     (tmp_path / "farandole" / "torch" / "__init__.py").touch()
     environment = put_in_path(tmp_path, "python3", f'exec {sys.executable} -S "$@"')
-    rows = doctor({**environment, "PYTHONPATH": str(tmp_path)}, command_without_python(tmp_path))
+    rows = run_doctor(
+        {**environment, "PYTHONPATH": str(tmp_path)}, command_without_python(tmp_path)
+    )
     assert rows["farandole for Python"]["state"] == state
     assert words in rows["farandole for Python"]["found"]
     assert rows["jax"]["found"] == "1.0: there is no frontend for it yet"
@@ -397,7 +402,7 @@ def test_a_broken_python_does_not_stop_the_other_checks(
 ) -> None:
     names = ("python3", "farandole for Python", *FRAMEWORKS)
     hanging = names if words == NO_ANSWER else ()
-    rows = doctor(
+    rows = run_doctor(
         put_in_path(tmp_path, "python3", script), command_without_python(tmp_path), hanging
     )
     for name in names:
@@ -459,7 +464,7 @@ def test_py_spy_beside_the_command_is_found_too(tmp_path: Path) -> None:
 
 
 def test_the_version_of_py_spy_is_shown(tmp_path: Path) -> None:
-    rows = doctor(put_in_path(tmp_path, "py-spy", "echo py-spy 9.9.9"))
+    rows = run_doctor(put_in_path(tmp_path, "py-spy", "echo py-spy 9.9.9"))
     assert (rows["py-spy"]["state"], rows["py-spy"]["found"]) == ("works", "py-spy 9.9.9")
 
 
@@ -492,7 +497,7 @@ def test_a_library_that_loads_crashes_or_hangs(code: str, tmp_path: Path) -> Non
     subprocess.run(["cc", "-shared", "-fPIC", "-o", library, tmp_path / "cuda.c"], check=True)
     state, words = LIBRARIES[code]
     hanging = ["CUDA driver"] if words == NO_ANSWER else []
-    rows = doctor({"LD_LIBRARY_PATH": str(tmp_path)}, hanging=hanging)
+    rows = run_doctor({"LD_LIBRARY_PATH": str(tmp_path)}, hanging=hanging)
     assert rows["CUDA driver"]["state"] == state
     assert rows["CUDA driver"]["found"].startswith(words)
     assert rows["NCCL"]["state"] in ("works", "not installed")

@@ -23,7 +23,7 @@ SHOW_VARIABLES = (
     'echo "RANK=$RANK SIZE=$WORLD_SIZE LOCAL_RANK=$LOCAL_RANK LOCAL_SIZE=$LOCAL_WORLD_SIZE '
     'GROUP_RANK=$GROUP_RANK MASTER=$MASTER_ADDR/$MASTER_PORT FOLDER=$(pwd)"'
 )
-# Writes the environment and the arguments of a worker to files in the folder $1.
+# A worker that writes its environment and its arguments to files in the folder $1.
 DUMP_SCRIPT = (
     'folder=$1; shift; env -0 >"$folder/env.$RANK"; printf "%s\\0" "$@" >"$folder/args.$RANK"'
 )
@@ -60,7 +60,7 @@ def fields(line: str) -> dict[str, str]:
 
 
 def fields_by_rank(job: CommandRun) -> dict[int, dict[str, str]]:
-    """Return the fields of the output's lines, by rank."""
+    """Each worker has written one line. Return the fields of these lines, by rank."""
     lines = sorted(job.output.splitlines())
     return {int(line[1 : line.index("]")]): fields(line) for line in lines}
 
@@ -82,8 +82,8 @@ def dump_environments(
     arguments: tuple[str, ...] = (),
     **run_options: Any,
 ) -> list[dict[str, str]]:
-    """Run a job on host1, on the driver's own host, and on host2, with one worker each. Return the
-    environments of the workers; their arguments are in files."""
+    """Run a job with one worker on each of host1, the driver's own host, and host2. Return the
+    environments of the workers, by rank. DUMP_SCRIPT also writes their arguments to files."""
     hosts = f"host1,{ssh_hosts.hosts[0].v4},host2"
     words = ("-H", hosts, *options, "sh", "-c", DUMP_SCRIPT, "sh", str(folder), *arguments)
     expect_success(ssh_hosts.run(*words, **run_options))
@@ -142,7 +142,7 @@ def test_the_workers_run_on_the_hosts(ssh_hosts: SshHosts) -> None:
 
 
 def test_the_environment_of_the_driver(ssh_hosts: SshHosts, tmp_path: Path) -> None:
-    passed = {
+    passed_variables = {
         "OMP_NUM_THREADS": "3",
         "FARANDOLE_LOG_LEVEL": "debug",
         "FARANDOLE_ODD": 'it\'s "quoted" $x\nand a line',
@@ -150,22 +150,24 @@ def test_the_environment_of_the_driver(ssh_hosts: SshHosts, tmp_path: Path) -> N
         "LC_TIME": "C",
         "SOMETHING": "of the driver",
     }
-    not_passed = {
+    other_variables = {
         "HOME": "/home/of the driver",
         "SSH_CONNECTION": "of the driver",
         "SSH_AUTH_SOCK": "/of the driver",
         "USER": "driver",
     }
-    environments = dump_environments(ssh_hosts, tmp_path, environment=passed | not_passed)
+    environments = dump_environments(
+        ssh_hosts, tmp_path, environment=passed_variables | other_variables
+    )
     for rank, environment in enumerate(environments):
-        assert environment.items() >= passed.items()
+        assert environment.items() >= passed_variables.items()
         if rank == 1:  # the driver's own host
-            assert environment.items() >= not_passed.items()
+            assert environment.items() >= other_variables.items()
         else:
             assert environment["HOME"] == str(ssh_hosts.servers.home(f"host{rank or 1}"))
             assert environment["SSH_CONNECTION"].split()[0] == ssh_hosts.hosts[0].v4
             for name in ("SSH_AUTH_SOCK", "USER"):
-                assert environment.get(name) != not_passed[name]
+                assert environment.get(name) != other_variables[name]
 
 
 def test_given_variables_arrive_unchanged(ssh_hosts: SshHosts, tmp_path: Path) -> None:
@@ -223,9 +225,9 @@ def test_long_output_is_complete(ssh_hosts: SshHosts) -> None:
 
 def test_a_long_line_is_cut_as_on_one_host(ssh_hosts: SshHosts) -> None:
     script = "head -c 300000 /dev/zero | tr '\\0' a"
-    over_ssh = expect_success(ssh_hosts.run("-H", "host1", "sh", "-c", script))
-    here = expect_success(run("run", "-n", "1", "sh", "-c", script))
-    assert over_ssh.output == here.output
+    ssh_job = expect_success(ssh_hosts.run("-H", "host1", "sh", "-c", script))
+    local_job = expect_success(run("run", "-n", "1", "sh", "-c", script))
+    assert ssh_job.output == local_job.output
 
 
 def test_the_driver_applies_prefix_and_tag_rank(ssh_hosts: SshHosts) -> None:
@@ -250,7 +252,7 @@ def test_the_files_of_all_ranks_are_gathered(
     script = "echo out $RANK; echo err $RANK >&2; printf '\\033\\000no end'"
     hosts = hosts.replace("own", ssh_hosts.hosts[0].v4)
     words = ("-H", hosts, "--tag-rank", "0", "--output-dir", "log", "sh", "-c", script)
-    with ssh_hosts.hidden(1, tmp_path):  # so host1 has a folder of its own there
+    with ssh_hosts.hide_folder(1, tmp_path):  # so that host1 has a folder of its own at this path
         job = expect_success(ssh_hosts.run(*words, folder=tmp_path))
         assert list(ssh_hosts.path_on_host(1, tmp_path).iterdir()) == []
     assert job.output.startswith("[0] out 0\n")
@@ -341,9 +343,9 @@ def test_hosts_may_have_only_ipv6(tmp_path: Path, order: list[int]) -> None:
         assert {
             rank: variables["SIZE"] for rank, variables in shown_by_rank.items()
         } == dict.fromkeys(range(4), "4")
-        first = ssh_hosts.hosts[order[0]].v6
+        first_address = ssh_hosts.hosts[order[0]].v6
         assert {variables["MASTER"].split("/")[0] for variables in shown_by_rank.values()} == {
-            first
+            first_address
         }
 
 
@@ -351,17 +353,17 @@ def test_hosts_may_have_only_ipv6(tmp_path: Path, order: list[int]) -> None:
 def test_a_job_on_this_host_only_is_not_started_over_ssh(ssh_hosts: SshHosts, name: str) -> None:
     host = ssh_hosts.hosts[0].v4 if name == "own" else name
     script = ("sh", "-c", f"{SHOW_VARIABLES}; exit $RANK")
-    logins_before = ssh_hosts.logins(0)
+    logins_before = ssh_hosts.login_count(0)
     over_hosts = ssh_hosts.run("-H", f"{host}:2", *script)
-    here = ssh_hosts.run("-n", "2", *script)
+    local_job = ssh_hosts.run("-n", "2", *script)
 
-    def without_numbers(job: CommandRun) -> list[str]:
+    def output_without_numbers(job: CommandRun) -> list[str]:
         text = re.sub(r"pid \d+|MASTER=127.0.0.1/\d+", "", job.output + job.errors)
         return sorted(re.sub(r" +│", "", text).splitlines())
 
-    assert without_numbers(over_hosts) == without_numbers(here)
-    assert (over_hosts.process.returncode, here.process.returncode) == (1, 1)
-    assert ssh_hosts.logins(0) == logins_before
+    assert output_without_numbers(over_hosts) == output_without_numbers(local_job)
+    assert (over_hosts.process.returncode, local_job.process.returncode) == (1, 1)
+    assert ssh_hosts.login_count(0) == logins_before
 
 
 def test_each_launcher_binds_its_own_workers(ssh_hosts: SshHosts) -> None:
@@ -381,7 +383,7 @@ def test_each_launcher_binds_its_own_workers(ssh_hosts: SshHosts) -> None:
 
 def test_the_engine_works_over_the_hosts(ssh_hosts: SshHosts) -> None:
     worker = Path(__file__).with_name("small_worker.py")
-    program = (sys.executable, str(worker), "short")
+    program = (sys.executable, str(worker), "make_few_calls")
     job = expect_success(ssh_hosts.run("-H", f"{ssh_hosts.hosts[0].v4}:2,host1:2", *program))
     shown_by_rank = dict(re.findall(r"^\[(\d)\] (.+)", job.output, re.MULTILINE))
     assert sorted(shown_by_rank) == ["0", "1", "2", "3"]
@@ -389,8 +391,8 @@ def test_the_engine_works_over_the_hosts(ssh_hosts: SshHosts) -> None:
 
 
 def test_torch_distributed_finds_all_ranks(ssh_hosts: SshHosts) -> None:
-    """torchrun's variables are enough for gloo, PyTorch's own backend, which connects the ranks
-    without Farandole."""
+    """The workers get torchrun's variables. With these, PyTorch's own backend gloo connects the
+    ranks without Farandole."""
     program = (
         "import torch, torch.distributed as dist\n"
         "dist.init_process_group('gloo')\n"
@@ -414,14 +416,15 @@ def test_standard_input_is_empty(ssh_hosts: SshHosts) -> None:
 
 
 def processes_with(text: str) -> tuple[list[int], list[int]]:
-    """List the processes with a text in the command line, and those with it in the environment."""
-    found: tuple[list[int], list[int]] = ([], [])
+    """Return two lists of process ids: those with this text in their command line, and those with
+    it in their environment."""
+    pid_lists: tuple[list[int], list[int]] = ([], [])
     for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
-        for pids, name in zip(found, ("cmdline", "environ"), strict=True):
+        for pids, name in zip(pid_lists, ("cmdline", "environ"), strict=True):
             with suppress(OSError):  # the process has ended meanwhile
                 if text.encode() in Path(f"/proc/{pid}/{name}").read_bytes():
                     pids.append(pid)
-    return found
+    return pid_lists
 
 
 def files_with(text: str, changed_since: float, *folders: Path) -> list[Path]:
@@ -429,19 +432,19 @@ def files_with(text: str, changed_since: float, *folders: Path) -> list[Path]:
 
     Larger files belong to other tests, which run at the same time.
     """
-    found = []
+    files = []
     folder_walks = itertools.chain.from_iterable(map(os.walk, folders))
     for file in (Path(folder, name) for folder, _, names in folder_walks for name in names):
-        with suppress(OSError):  # the file is gone meanwhile
+        with suppress(OSError):  # somebody has removed the file meanwhile
             state = file.lstat()
             is_recent = stat.S_ISREG(state.st_mode) and state.st_mtime >= changed_since
             if is_recent and state.st_size < 64 << 20 and text.encode() in file.read_bytes():
-                found.append(file)
-    return found
+                files.append(file)
+    return files
 
 
 def test_values_are_shown_to_the_workers_only(ssh_hosts: SshHosts, tmp_path: Path) -> None:
-    since = time.time() - 2  # the file system may count in whole seconds
+    changed_since = time.time() - 2  # the file system may count in whole seconds
     canary = secrets.token_hex(16)
     hosts = f"{ssh_hosts.hosts[0].v4},host0,host1:2"
     with ssh_hosts.start(
@@ -450,15 +453,15 @@ def test_values_are_shown_to_the_workers_only(ssh_hosts: SshHosts, tmp_path: Pat
         job.read_until("waits as", times=4)
         workers = {int(pid) for pid in re.findall(r"waits as (\d+)", job.output)}
         deadline = time.monotonic() + TIMEOUT_SECONDS / 2
-        while len((found := processes_with(canary))[1]) < 4 and time.monotonic() < deadline:
-            time.sleep(POLL_SECONDS)  # a worker that is becoming `sleep` shows no environment
-        pids_by_words, pids_by_environment = found
+        while len((pid_lists := processes_with(canary))[1]) < 4 and time.monotonic() < deadline:
+            time.sleep(POLL_SECONDS)  # exec hides the environment
+        pids_by_words, pids_by_environment = pid_lists
         folders = (ssh_hosts.servers.folder, tmp_path, Path("/tmp"), Path("/dev/shm"))
-        files = files_with(canary, since, *folders)
+        files = files_with(canary, changed_since, *folders)
         job.send(signal.SIGTERM)
         job.end()
         ssh_hosts.wait_for_end_of(job)
-    assert pids_by_words == [job.process.pid]  # the user has typed it there
+    assert pids_by_words == [job.process.pid]  # the user's own command line shows the value
     assert set(pids_by_environment) == workers
     assert files == []
     assert canary not in job.output + job.errors

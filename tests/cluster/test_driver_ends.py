@@ -1,4 +1,4 @@
-"""The end of jobs over several hosts that `farandole run -H` starts: failures, signals and
+"""How jobs over several hosts end that `farandole run -H` has started: failures, signals and
 kills."""
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ssh_servers import make_key
 WAIT_SCRIPT = "echo waits as $$; exec sleep 1000"
 # The driver ignores a second signal that arrives together with the first.
 SECONDS_BETWEEN_SIGNALS = 0.7
-SLEEP_WORDS = ["sleep", "1000"]  # what a worker with the script WAIT_SCRIPT becomes
+SLEEP_WORDS = ["sleep", "1000"]  # the command line of a worker with WAIT_SCRIPT
 POLL_SECONDS = 0.02
 PROCESS_KINDS = ["driver", "ssh", "foreground", "agent", "sshd", "worker"]
 
@@ -114,7 +114,7 @@ def test_a_program_that_is_missing_on_one_host_is_reported(
     (program := tmp_path / "bin/program").parent.mkdir()
     program.write_text("#!/bin/sh\necho here\n")
     program.chmod(0o755)
-    with ssh_hosts.hidden(node, program.parent):
+    with ssh_hosts.hide_folder(node, program.parent):
         job = ssh_hosts.run("-H", "host0,host1,host2", str(program))
     assert job.process.returncode == 127
     assert f"command not found: `{program}`" in job.errors
@@ -130,7 +130,7 @@ def test_a_working_directory_that_is_missing_on_one_host_is_reported(
 ) -> None:
     (folder := tmp_path / "work/here").mkdir(parents=True)
     hosts = "host0,host1" if node else "host1,host0"  # so host1 is this node
-    with ssh_hosts.hidden(1, folder.parent):
+    with ssh_hosts.hide_folder(1, folder.parent):
         job = ssh_hosts.run("-H", hosts, "pwd", folder=folder)
     assert job.process.returncode == 2
     assert f"the working directory {folder} cannot be used on this host: No such file" in job.errors
@@ -156,7 +156,7 @@ def test_another_version_is_rejected(ssh_hosts: SshHosts, hosts: str, tmp_path: 
     other_program = tmp_path / "other"
     other_program.write_text("#!/bin/sh\necho farandole agent 0.0.1\nexec cat >&2\n")
     other_program.chmod(0o755)
-    with ssh_hosts.replaced_file(1, Path(command()).resolve(), other_program):
+    with ssh_hosts.replace_file(1, Path(command()).resolve(), other_program):
         job = ssh_hosts.run("-H", hosts, "sh", "-c", "echo here")
     assert job.process.returncode == 1
     lines = job.errors.splitlines()
@@ -169,7 +169,7 @@ def test_another_version_is_rejected(ssh_hosts: SshHosts, hosts: str, tmp_path: 
 
 def test_a_host_without_farandole_is_reported(ssh_hosts: SshHosts) -> None:
     path = Path(command()).resolve()
-    with ssh_hosts.hidden(1, path.parent):
+    with ssh_hosts.hide_folder(1, path.parent):
         job = ssh_hosts.run("-H", "host0,host1", "sh", "-c", "echo here")
     assert job.process.returncode == 1
     assert re.search(
@@ -210,8 +210,8 @@ def test_a_wrong_ssh_key_is_reported(ssh_hosts: SshHosts, tmp_path: Path) -> Non
 
 
 @contextmanager
-def known_hosts(ssh_hosts: SshHosts, text: str) -> Iterator[None]:
-    """Replace the keys that the driver's host knows."""
+def replace_known_hosts(ssh_hosts: SshHosts, text: str) -> Iterator[None]:
+    """Let the driver's host know other host keys."""
     file = ssh_hosts.hosts[0].settings / "ssh/ssh_known_hosts"
     content_before = file.read_text()
     file.write_text(text)
@@ -224,7 +224,7 @@ def known_hosts(ssh_hosts: SshHosts, text: str) -> Iterator[None]:
 
 def test_an_unknown_host_key(ssh_hosts: SshHosts) -> None:
     words = ("-H", "host1,host2", "sh", "-c", "echo here")
-    with known_hosts(ssh_hosts, ""):
+    with replace_known_hosts(ssh_hosts, ""):
         job = ssh_hosts.run(*words)
         assert job.process.returncode == 1
         for name in ("host1", "host2"):
@@ -232,13 +232,13 @@ def test_an_unknown_host_key(ssh_hosts: SshHosts) -> None:
                 f"on {name}: .*verification failed.*--ssh-accept-new-hosts", job.errors
             )
         assert ssh_hosts.run("--ssh-accept-new-hosts", *words).process.returncode == 0
-        assert ssh_hosts.run(*words).process.returncode == 0  # ssh has remembered the keys
+        assert ssh_hosts.run(*words).process.returncode == 0  # ssh has remembered the new keys
 
 
 def test_another_host_key_is_never_accepted(ssh_hosts: SshHosts, tmp_path: Path) -> None:
     make_key(tmp_path / "other")
-    other = f"host1 {(tmp_path / 'other.pub').read_text()}"
-    with known_hosts(ssh_hosts, other):
+    other_key = f"host1 {(tmp_path / 'other.pub').read_text()}"
+    with replace_known_hosts(ssh_hosts, other_key):
         job = ssh_hosts.run("--ssh-accept-new-hosts", "-H", "host1", "sh", "-c", "echo here")
     assert job.process.returncode == 1
     assert "cannot start the job on host1:" in job.errors
@@ -246,7 +246,7 @@ def test_another_host_key_is_never_accepted(ssh_hosts: SshHosts, tmp_path: Path)
 
 
 @contextmanager
-def start_up_file(ssh_hosts: SshHosts, node: int, text: str) -> Iterator[None]:
+def write_start_up_file(ssh_hosts: SshHosts, node: int, text: str) -> Iterator[None]:
     file = ssh_hosts.servers.home(f"host{node}") / ".bashrc"
     file.write_text(text)
     try:
@@ -269,7 +269,7 @@ def start_up_file(ssh_hosts: SshHosts, node: int, text: str) -> Iterator[None]:
     ],
 )
 def test_output_of_start_up_files_does_no_harm(ssh_hosts: SshHosts, node: int, script: str) -> None:
-    with start_up_file(ssh_hosts, node, script + "\n"):
+    with write_start_up_file(ssh_hosts, node, script + "\n"):
         job = ssh_hosts.run(
             "-H", "host0,host1", "sh", "-c", "echo $RANK $OMP_NUM_THREADS; echo err >&2"
         )
@@ -283,7 +283,7 @@ def test_output_of_start_up_files_does_no_harm(ssh_hosts: SshHosts, node: int, s
 
 @pytest.mark.parametrize("text", ["exit 3", "echo sorry; exit 0", "kill -9 $$"])
 def test_a_start_up_file_that_ends_the_session_is_reported(ssh_hosts: SshHosts, text: str) -> None:
-    with start_up_file(ssh_hosts, 1, text + "\n"):
+    with write_start_up_file(ssh_hosts, 1, text + "\n"):
         job = ssh_hosts.run("-H", "host0,host1", "sh", "-c", "echo here")
     assert job.process.returncode == 1
     assert job.errors.count("cannot start the job on host1: ") == 1
@@ -299,11 +299,11 @@ def test_a_start_up_file_that_ends_the_session_is_reported(ssh_hosts: SshHosts, 
     ],
 )
 def test_wrong_flags_start_nothing(ssh_hosts: SshHosts, words: list[str], message: str) -> None:
-    logins_before = ssh_hosts.logins(1)
+    logins_before = ssh_hosts.login_count(1)
     job = ssh_hosts.run(*words, "sh", "-c", "echo here")
     assert job.process.returncode == 2
     assert message in job.errors
-    assert ssh_hosts.logins(1) == logins_before
+    assert ssh_hosts.login_count(1) == logins_before
 
 
 # Signals.
@@ -328,7 +328,7 @@ def test_the_second_signal_kills(ssh_hosts: SshHosts) -> None:
     with ssh_hosts.start("-H", "host0,host1:2", "sh", "-c", script) as job:
         waiting_workers(job, 3)
         job.send(signal.SIGINT)
-        # Node 0 may learn of the signal from node 1 first.
+        # Node 0 may learn of the signal from node 1 before it gets the signal itself.
         read_errors_until(job, "SIGINT passed on to |the workers of this node get the signal")
         time.sleep(SECONDS_BETWEEN_SIGNALS)
         job.send(signal.SIGINT)
@@ -339,13 +339,13 @@ def test_the_second_signal_kills(ssh_hosts: SshHosts) -> None:
 
 def test_a_signal_before_the_job_has_begun_ends_the_driver(ssh_hosts: SshHosts) -> None:
     with (
-        start_up_file(ssh_hosts, 1, "echo >&2 late; sleep 1000\n"),
+        write_start_up_file(ssh_hosts, 1, "echo >&2 late; sleep 1000\n"),
         ssh_hosts.start("-H", "host0,host1", "sh", "-c", "echo here") as job,
     ):
         wait_until(lambda: ssh_hosts.find(1, "sleep 1000"))
         job.send(signal.SIGINT)
         assert job.end() == 128 + signal.SIGINT
-        # The shell on host1 does not notice that its session has ended.
+        # The shell on host1 goes on, because it does not notice that its session has ended.
         for pid in ssh_hosts.processes(1):
             kill(pid)
         ssh_hosts.wait_for_end_of(job)
@@ -403,7 +403,7 @@ def test_a_closed_output_ends_the_job(ssh_hosts: SshHosts) -> None:
 
 
 def processes_of_kind(ssh_hosts: SshHosts, job: CommandRun, kind: str, node: int) -> list[int]:
-    """List the processes of a kind that belong to the job's part on a host."""
+    """List the processes of this kind that serve the part of the job on this host."""
     if kind == "driver":
         return [job.process.pid]
     if kind == "ssh":
@@ -428,10 +428,10 @@ def test_nothing_outlives_a_killed_process(ssh_hosts: SshHosts, kind: str, node:
     script = f"setsid sleep 1001 & {WAIT_SCRIPT}"
     with ssh_hosts.start("-H", "host0:2,host1:2", "sh", "-c", script) as job:
         waiting_workers(job, 4)
-        found: list[int] = []
-        while not found:  # a worker may not have started its program yet
-            found = processes_of_kind(ssh_hosts, job, kind, node)
-        kill(found[-1])
+        pids: list[int] = []
+        while not pids:  # a worker may not have started its program yet
+            pids = processes_of_kind(ssh_hosts, job, kind, node)
+        kill(pids[-1])
         code = job.end()
         ssh_hosts.wait_for_end_of(job)
     assert code == -signal.SIGKILL if kind == "driver" else code > 0, job.errors

@@ -14,11 +14,11 @@ from test_stalls import read_errors_until
 
 WORKER = ("tests/cluster/elastic_worker.py",)
 QUICK_RESTART = ("--cooldown-range", "0,1")
-# The others go on before a new worker is there.
+# With this flag, the other workers go on before a new worker is there.
 DELAYED_RESTART = ("--cooldown-range", "3,3")
 
 
-def elastic(
+def elastic_words(
     workers: int, *arguments: str, min_workers: int = 1, flags: tuple[str, ...] = QUICK_RESTART
 ) -> list[str]:
     sizes = ("-n", str(workers), "--min-workers", str(min_workers))
@@ -26,40 +26,40 @@ def elastic(
 
 
 def pids_of_finished_workers(launched: CommandRun) -> dict[int, int]:
-    """Return the process ids of the workers that have ended well, by the number of the process."""
-    found = re.findall(r"worker (\d+) \(pid (\d+)\) has the right sum", launched.output)
-    return {int(number): int(pid) for number, pid in found}
+    """Return the process ids of the workers that have ended well, by the number of the worker."""
+    matches = re.findall(r"worker (\d+) \(pid (\d+)\) has the right sum", launched.output)
+    return {int(number): int(pid) for number, pid in matches}
 
 
 @pytest.fixture(autouse=True)
-def on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+def use_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAX_PLATFORMS", "cpu")
 
 
 @pytest.mark.parametrize(
-    ("lost", "form"), [(0, "function"), (1, "function"), (0, "step"), (1, "step")]
+    ("lost_worker", "form"), [(0, "function"), (1, "function"), (0, "step"), (1, "step")]
 )
-def test_survivors_keep_their_processes_and_a_new_worker_joins(lost: int, form: str) -> None:
-    environment = {"NEW_WORKERS_FROM": "3"}  # in the middle, for worker 3
-    words = elastic(3, *WORKER, "", form, flags=DELAYED_RESTART)
+def test_survivors_keep_their_processes_and_a_new_worker_joins(lost_worker: int, form: str) -> None:
+    environment = {"NEW_WORKERS_FROM": "3"}  # the training waits in the middle for worker 3
+    words = elastic_words(3, *WORKER, "", form, flags=DELAYED_RESTART)
     with CommandRun(*words, environment=environment) as launched:
-        launched.read_until(f"worker {lost} has rank {lost} of 3 at batch 0")
+        launched.read_until(f"worker {lost_worker} has rank {lost_worker} of 3 at batch 0")
         started = launched.errors + launched.output
         assert "worker 3" not in started
-        victim = kill(launched, lost)
+        victim = kill(launched, lost_worker)
         assert launched.end() == 0, launched.errors
         assert launched.remaining_processes() == []
-    survivors = {0, 1, 2} - {lost}
+    survivors = {0, 1, 2} - {lost_worker}
     assert set(pids_of_finished_workers(launched)) == survivors | {3}
     assert victim not in pids_of_finished_workers(launched).values()
-    assert f"worker {lost} (pid {victim}) was killed by signal 9" in launched.errors
+    assert f"worker {lost_worker} (pid {victim}) was killed by signal 9" in launched.errors
     assert "the job goes on with 2 workers" in launched.errors
     assert "the job goes on with 3 workers" in launched.errors
     assert re.search(r"worker 3 has rank [12] of 3 at batch [1-9]", launched.output)
 
 
 def test_a_training_with_jax_goes_on_without_rank_0() -> None:
-    with CommandRun(*elastic(3, *WORKER, "", "jax")) as launched:
+    with CommandRun(*elastic_words(3, *WORKER, "", "jax")) as launched:
         launched.read_until("worker 0 has rank 0 of 3 at batch 0")
         kill(launched, 0)
         assert launched.end() == 0, launched.errors
@@ -71,12 +71,12 @@ def test_a_training_with_jax_goes_on_without_rank_0() -> None:
 @pytest.mark.parametrize("workers", [2, 3, 4])
 def test_every_batch_counts_once(workers: int, form: str) -> None:
     seed = os.environ.get("FARANDOLE_TEST_SEED", "1")
-    launched = run(*elastic(workers, *WORKER, seed, form), environment={"NO_STOPS": "1"})
+    launched = run(*elastic_words(workers, *WORKER, seed, form), environment={"NO_STOPS": "1"})
     messages = f"seed {seed}\n{launched.output}\n{launched.errors}"
     assert "a batch is missing or counts twice" not in launched.errors, messages
     if launched.process.returncode == 0:
         assert pids_of_finished_workers(launched), messages
-    else:  # rarely, all workers that have the state fail at the same time
+    else:  # rarely, all workers that have the state fail together
         trained = set(re.findall(r"worker (\d+) has rank", launched.output))
         failed_workers = set(re.findall(r"worker (\d+) fails", launched.output))
         assert trained and trained <= failed_workers, messages
@@ -109,7 +109,7 @@ train(state)
 
 
 def test_a_new_worker_does_not_begin_again_without_the_state() -> None:
-    launched = run(*elastic(2, "-c", SYNC_FAILS_PROGRAM))
+    launched = run(*elastic_words(2, "-c", SYNC_FAILS_PROGRAM))
     assert launched.process.returncode != 0
     assert "no worker is left that has the state of the training" in launched.errors
     assert "without the state" not in launched.errors
@@ -139,7 +139,7 @@ print(f"worker {number} ends at batch {state.batch} of {farandole.size()} worker
 
 
 def test_a_worker_that_joins_after_the_last_step_does_no_step() -> None:
-    launched = run(*elastic(2, "-c", LATE_JOIN_PROGRAM))
+    launched = run(*elastic_words(2, "-c", LATE_JOIN_PROGRAM))
     assert launched.process.returncode == 0, launched.errors
     assert "worker 0 has done batch 3" in launched.output
     for worker in (0, 2):
@@ -148,21 +148,21 @@ def test_a_worker_that_joins_after_the_last_step_does_no_step() -> None:
 
 
 def test_a_stopped_worker_is_killed_and_replaced() -> None:
-    with CommandRun(*elastic(2, *WORKER)) as launched:
+    with CommandRun(*elastic_words(2, *WORKER)) as launched:
         launched.read_until("worker 1 has rank 1 of 2 at batch 0")
-        stopped = next(
+        stopped_pid = next(
             pid
             for pid in launched.remaining_processes()
             if "FARANDOLE_ELASTIC_WORKER=1" in environment_of(pid)
         )
-        os.kill(stopped, signal.SIGSTOP)
+        os.kill(stopped_pid, signal.SIGSTOP)
         assert launched.end() == 0, launched.errors
     assert "worker 1 is still stopped; killing it" in launched.errors
     assert set(pids_of_finished_workers(launched)) >= {0}
 
 
 def test_a_failure_at_the_start_ends_the_job() -> None:
-    launched = run(*elastic(2, "-c", "raise SystemExit(7)"))
+    launched = run(*elastic_words(2, "-c", "raise SystemExit(7)"))
     assert launched.process.returncode == 7
     assert "failed before all workers had joined the job in init()" in launched.errors
 
@@ -190,13 +190,13 @@ train(state)
 
 @pytest.mark.parametrize("workers", [2, 3])
 def test_without_the_rank_0_of_the_start_no_training_begins(workers: int) -> None:
-    launched = run(*elastic(workers, "-c", LOADING_PROGRAM, "rank 0 fails"))
+    launched = run(*elastic_words(workers, "-c", LOADING_PROGRAM, "rank 0 fails"))
     assert launched.process.returncode == 1
     assert "trains" not in launched.output, launched.output
     assert "OSError: the checkpoint cannot be read" in launched.errors, launched.errors
     text = "CallError: rank 0 was lost before it had given its state to the other ranks"
     assert text in launched.errors, launched.errors
-    launched = run(*elastic(workers, "-c", LOADING_PROGRAM, "rank 1 fails"))
+    launched = run(*elastic_words(workers, "-c", LOADING_PROGRAM, "rank 1 fails"))
     assert launched.process.returncode == 0, launched.errors
     assert set(re.findall("trains (.*) weights", launched.output)) == {"loaded"}
 
@@ -220,7 +220,7 @@ train(state)
 
 
 def test_a_failure_that_comes_again_is_shown() -> None:
-    launched = run(*elastic(2, "-c", FAILING_PROGRAM))
+    launched = run(*elastic_words(2, "-c", FAILING_PROGRAM))
     assert launched.process.returncode == 0, launched.errors
     shown = re.findall("rank 1: (failure .*)", launched.errors)
     assert shown == [
@@ -232,7 +232,7 @@ def test_a_failure_that_comes_again_is_shown() -> None:
 
 def test_without_survivors_the_job_fails_with_the_first_cause() -> None:
     program = "import farandole; farandole.init(); raise ValueError('no data')"
-    launched = run(*elastic(2, "-c", program))
+    launched = run(*elastic_words(2, "-c", program))
     assert launched.process.returncode == 1
     assert "raised ValueError: no data" in launched.errors
     assert "│" in launched.errors, "the box of the failure is shown"
@@ -248,7 +248,7 @@ def test_too_few_workers_end_the_job_at_the_limit() -> None:
         "try: calls.barrier()\n"
         "except farandole.GroupLostError: farandole.shutdown(); farandole.init()\n"
     )
-    launched = run(*elastic(2, "-c", program, min_workers=2, flags=flags))
+    launched = run(*elastic_words(2, "-c", program, min_workers=2, flags=flags))
     assert "fewer than 2 workers could be found within 1 s" in launched.errors
     assert launched.process.returncode == 3
 
@@ -261,7 +261,7 @@ def test_the_limit_of_resets_ends_the_job() -> None:
         "    farandole.init(); print(farandole.size(), flush=True); calls.barrier()\n"
         "    farandole.shutdown()\n"
     )
-    launched = run(*elastic(2, "-c", program, flags=("--reset-limit", "2")))
+    launched = run(*elastic_words(2, "-c", program, flags=("--reset-limit", "2")))
     assert launched.output.count("2\n") == 6
     assert "the limit of 2 resets is reached (--reset-limit)" in launched.errors
     assert launched.process.returncode != 0
@@ -282,7 +282,9 @@ except farandole.GroupLostError: farandole.shutdown(); farandole.init()
 
 def test_a_worker_that_the_others_wait_for_is_named(tmp_path: Path) -> None:
     go_file = tmp_path / "go"
-    words = elastic(3, "-c", LATE_WORKER_PROGRAM, str(go_file), flags=("--stall-warning", "1"))
+    words = elastic_words(
+        3, "-c", LATE_WORKER_PROGRAM, str(go_file), flags=("--stall-warning", "1")
+    )
     with CommandRun(*words) as launched:
         read_errors_until(launched, r"worker 1 \(pid \d+\) has exited with code 3")
         launched.errors = ""  # a worker may also be late at the start
@@ -321,7 +323,7 @@ print("nothing leaks")
 
 
 def test_forming_the_group_again_leaks_nothing() -> None:
-    launched = run(*elastic(2, "-c", CYCLING_PROGRAM))
+    launched = run(*elastic_words(2, "-c", CYCLING_PROGRAM))
     assert launched.output.count("nothing leaks") == 2, launched.errors
     assert launched.process.returncode == 0
 

@@ -1,18 +1,19 @@
 """Elastic jobs under random faults. Workers die, stop and pause at named failpoints, and at random
 times.
 
-Each job has a seed, which chooses its faults. Workers fail at failpoints (chaos_worker.py), also
-while the group recovers from an earlier fault, and this test kills and stops workers from outside.
-After a number of faults, the job must succeed: every batch has counted once, and all workers have
-the same weights. One worker at a time is protected from being killed, so that the state is never
-lost. To run more of these jobs:
+Each job has a seed, which chooses its faults. Workers fail at failpoints (see chaos_worker.py),
+also while the group recovers from an earlier fault. This test also kills and stops workers from
+outside. After some faults, the workers get no more of them, and the job must succeed: every batch
+has counted once, and all workers have the same weights. One worker at a time is protected from
+being killed, so that the state is never lost. To run more of these jobs:
 
     python tests/cluster/test_elastic_chaos.py --jobs 100 [--seed 7] [--faults 20]
 
 Half of the jobs run on two hosts, which are loopback addresses. In these jobs, the test also kills
 the launchers of the hosts, and the launcher that decides about the members.
 
-A seed always chooses the same faults, but the faults may happen at other times.
+If a job is repeated with the same seed, the same faults are chosen, but they may happen at other
+times.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ def children_of(pid: int) -> list[int]:
 
 
 def is_stopped(pid: int) -> bool | None:
-    """Return None if the process has ended."""
+    """Return whether a process is stopped, or None if it has ended."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
     except OSError:
@@ -71,7 +72,7 @@ def is_stopped(pid: int) -> bool | None:
 class JobUnderFaults:
     """One job under faults. `faults` counts the faults that have happened, by their kind."""
 
-    failpoints: set[str]  # at which workers have failed
+    failpoints: set[str]  # the failpoints at which workers have failed
 
     def __init__(
         self,
@@ -87,13 +88,13 @@ class JobUnderFaults:
         self.folder, self.failpoints = folder, set()
         self.fault_count_min, self.failpoint_count_min = fault_count_min, failpoint_count_min
         self.faults: Counter[str] = Counter()
-        # The test does not continue one stopped worker; the launcher kills this worker after 10 s.
+        # The test leaves one worker stopped, so that the launcher kills it after 10 s.
         self.keeps_one_stopped = self.generator.random() < 0.3
         self.stopped_until: list[tuple[float, int]] = []  # time and process id
         self.next_fault_at = 0.0
-        self.pids: dict[int, int] = {}  # of workers that have trained
+        self.pids: dict[int, int] = {}  # process ids of the workers that have trained
         self.lines: queue.SimpleQueue[str] = queue.SimpleQueue()
-        # With a minimum of 2, the protected worker must sometimes wait for a new worker.
+        # With a minimum of 2 workers, the protected worker must sometimes wait for a new one.
         flags = ("--min-workers", self.generator.choice("12"), "--cooldown-range", "0,0")
         self.has_hosts = seed not in ("failpoints", "mistake") and self.generator.random() < 0.5
         hosts = f"127.0.0.1:2,127.0.0.2:{self.workers - 2}"
@@ -141,10 +142,10 @@ class JobUnderFaults:
                 yield self.lines.get_nowait()
 
     def _process_line(self, line: str) -> None:
-        if found := PROGRESS_PATTERN.search(line):
-            self.pids[int(found[1])] = int(found[2])
-        if found := FAILPOINT_PATTERN.search(line):
-            pid, failpoint, action = int(found[1]), found[2], found[3]
+        if match := PROGRESS_PATTERN.search(line):
+            self.pids[int(match[1])] = int(match[2])
+        if match := FAILPOINT_PATTERN.search(line):
+            pid, failpoint, action = int(match[1]), match[2], match[3]
             self.failpoints.add(failpoint)
             self.faults[f"{failpoint} {action}"] += 1
             if action == "stop":
@@ -187,8 +188,8 @@ class JobUnderFaults:
         ]
         kind = self.generator.choice(("deciding launcher", "launcher of a host"))
         victims = deciding_launchers if kind == "deciding launcher" else other_launchers
-        # A host's launcher has no workers, either, until it gets orders. After a fourth quick loss
-        # of the deciding launcher, the driver would give up.
+        # The launcher that decides has no workers. (Those of the hosts have none before they get
+        # orders, either.) After a fourth quick loss of this launcher, the driver would give up.
         if len(deciding_launchers) != 1 or not victims or self.faults[kind] >= 3:
             return
         launcher = self.generator.choice(victims)
@@ -209,16 +210,16 @@ class JobUnderFaults:
             self.stopped_until.append((time.monotonic() + self.generator.uniform(0, 0.4), pid))
 
     def _continue_stopped(self) -> None:
-        waiting = []
+        not_due = []
         for when, pid in self.stopped_until:
-            stopped = is_stopped(pid)
+            has_stopped = is_stopped(pid)
             # A failpoint writes its line a moment before it stops the process.
-            if stopped and time.monotonic() >= when:
+            if has_stopped and time.monotonic() >= when:
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGCONT)
-            elif stopped is not None:
-                waiting.append((when, pid))
-        self.stopped_until = waiting
+            elif has_stopped is not None:
+                not_due.append((when, pid))
+        self.stopped_until = not_due
 
 
 def failure_of_job(job_under_faults: JobUnderFaults, code: int) -> str:
@@ -227,10 +228,10 @@ def failure_of_job(job_under_faults: JobUnderFaults, code: int) -> str:
         return "; ".join(failure)
     if code != 0:
         return f"the job has ended with code {code}"
-    if found := re.search(
+    if match := re.search(
         r"Traceback|raised|worker.* exited with code [^0].*", job_under_faults.launched.errors
     ):
-        return f"a worker has failed by itself: {found[0]}"
+        return f"a worker has failed by itself: {match[0]}"
     ended_pids = re.findall(r"\(pid (\d+)\) has the right ledger", job_under_faults.launched.output)
     protected_pids = {file.suffix[1:] for file in job_under_faults.folder.glob("protected.*")}
     if not protected_pids or not protected_pids <= set(ended_pids):

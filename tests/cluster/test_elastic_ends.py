@@ -1,6 +1,6 @@
 """Elastic jobs whose launcher or driver is killed: the workers finish their step, save and end.
 
-The last test kills at random times. To run it more often, and to see how long the workers took:
+The last test kills at random times. To repeat it, and to see how long the workers took:
 
     python tests/cluster/test_elastic_ends.py --jobs 20 [--seed 7]
 """
@@ -28,7 +28,7 @@ from test_stalls import read_errors_until
 from test_terminal import Terminal
 
 WORKER = (sys.executable, str(Path(__file__).with_name("ending_worker.py")))
-LEDGER_SIZE = 64  # as in ending_worker.py
+LEDGER_SIZE = 64  # the same as in ending_worker.py
 WAIT_SECONDS = TIMEOUT_SECONDS / 2  # only a guard: the documented limit is 10 s
 ENDED_EARLY = 75
 HOSTS = ("-H", "127.0.0.1:2,127.0.0.2:1")
@@ -36,23 +36,23 @@ PR_SET_CHILD_SUBREAPER = 36
 
 
 def start(
-    folder: Path, form: str, habit: str = "", *flags: str, seconds: float = 0.01
+    folder: Path, form: str, behavior: str = "", *flags: str, seconds: float = 0.01
 ) -> CommandRun:
     sizes = () if "-H" in flags else ("-n", "3")
     return CommandRun(
-        *("run", *sizes, "--min-workers", "2", *flags, *WORKER, str(folder), form, habit),
+        *("run", *sizes, "--min-workers", "2", *flags, *WORKER, str(folder), form, behavior),
         environment={"OMP_NUM_THREADS": "1", "STEP_SECONDS": str(seconds)},
     )
 
 
 def workers_of(job: CommandRun) -> dict[int, int]:
     """Return the process ids of the workers by their numbers."""
-    found = {}
+    pids = {}
     for pid in job.remaining_processes():
         variables = dict(v.partition("=")[::2] for v in environment_of(pid).split("\0"))
         if number := variables.get("FARANDOLE_ELASTIC_WORKER"):
-            found[int(number)] = pid
-    return found
+            pids[int(number)] = pid
+    return pids
 
 
 def agent_of(job: CommandRun) -> int:
@@ -73,8 +73,9 @@ def kill_agent(job: CommandRun) -> None:
 
 
 def kill_both(job: CommandRun) -> None:
-    # A running foreground process would adopt and reap a worker. A running agent would tell its
-    # workers that the foreground process is dead, so kill the agent first.
+    # Kill the agent first, because it would tell its workers that the foreground process is dead.
+    # Stop the foreground process before that, because it would adopt the workers and reap those
+    # that end.
     kill(job.process.pid, signal.SIGSTOP)
     kill(agent_of(job))
     kill(job.process.pid)
@@ -85,7 +86,8 @@ each_kill = pytest.mark.parametrize("kill_launcher", KILLS.values(), ids=KILLS)
 
 
 def each_kill_with(name: str, values: list[str]) -> pytest.MarkDecorator:
-    """Try each kill and each value once in the everyday tests, and all pairs in the long ones."""
+    """Use each kill and each value at least once in the everyday tests, and all pairs of them in
+    the long ones."""
     pairs = [
         pytest.param(
             kill_launcher, value, id=f"{kill}-{value}", marks=() if i == j else pytest.mark.long
@@ -97,8 +99,8 @@ def each_kill_with(name: str, values: list[str]) -> pytest.MarkDecorator:
 
 
 def stop(pid: int) -> None:
-    """Stop a process, and wait until all of its threads have stopped. Before that, the kernel does
-    not count the process as stopped."""
+    """Stop a process, and wait until all its threads have stopped, because only then the kernel
+    shows the process as stopped."""
     os.kill(pid, signal.SIGSTOP)
     threads = list(Path(f"/proc/{pid}/task").glob("*/status"))
     while not all("State:\tT" in thread.read_text() for thread in threads):
@@ -106,7 +108,7 @@ def stop(pid: int) -> None:
 
 
 def wait_until_all_have_ended(job: CommandRun) -> float:
-    """Return after how many seconds no process of the job was left."""
+    """Wait until no process of the job is left. Return how many seconds this took."""
     begin = time.monotonic()
     while job.remaining_processes():
         assert time.monotonic() < begin + WAIT_SECONDS, "a process of the job is left"
@@ -175,9 +177,9 @@ def test_the_states_of_all_frontends_are_saved(frontend: str, tmp_path: Path) ->
         kill_agent(job)
         wait_until_all_have_ended(job)
         job.end()
-    saved = [file.read_bytes() for file in tmp_path.glob("checkpoint.*")]
-    assert len(saved) == 2 and saved[0] == saved[1], job.output + job.errors
-    assert pickle.loads(saved[0])[0] > 0
+    checkpoints = [file.read_bytes() for file in tmp_path.glob("checkpoint.*")]
+    assert len(checkpoints) == 2 and checkpoints[0] == checkpoints[1], job.output + job.errors
+    assert pickle.loads(checkpoints[0])[0] > 0
 
 
 @each_kill
@@ -226,9 +228,9 @@ def test_it_is_enough_if_one_rank_knows_that_the_job_ends() -> None:
 
 
 @contextmanager
-def subreaper() -> Iterator[None]:
-    """Make orphaned descendants children of this process, and reap those that are left in the end.
-    Other tests check that they leave no child."""
+def become_subreaper() -> Iterator[None]:
+    """Let this process adopt its orphaned descendants. At the end, reap those that are left,
+    because other tests check that there is no child."""
     prctl = ctypes.CDLL(None).prctl
     children_before = children_of(os.getpid())
     assert prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
@@ -242,13 +244,13 @@ def subreaper() -> Iterator[None]:
 
 def exit_code_of_orphan(pid: int) -> int:
     while True:
-        with suppress(ChildProcessError):  # its launcher has not ended yet
+        with suppress(ChildProcessError):  # not our child before its launcher has ended
             return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
         time.sleep(0.01)
 
 
 @pytest.mark.parametrize(
-    ("habit", "codes"),
+    ("behavior", "codes"),
     [
         ("", [ENDED_EARLY] * 3),
         ("no callbacks", [ENDED_EARLY] * 3),
@@ -257,24 +259,24 @@ def exit_code_of_orphan(pid: int) -> int:
     ],
 )
 def test_workers_have_the_documented_exit_code(
-    habit: str, codes: list[int], tmp_path: Path
+    behavior: str, codes: list[int], tmp_path: Path
 ) -> None:
-    with subreaper(), start(tmp_path, "function", habit) as job:
+    with become_subreaper(), start(tmp_path, "function", behavior) as job:
         read_progress(job)
         workers = workers_of(job)
         kill_both(job)
         assert [exit_code_of_orphan(workers[number]) for number in range(3)] == codes
 
 
-@each_kill_with("habit", ["hangs", "sleeps", "no commits"])
+@each_kill_with("behavior", ["hangs", "sleeps", "no commits"])
 def test_a_worker_that_does_not_end_is_killed(
-    kill_launcher: Callable[[CommandRun], None], habit: str, tmp_path: Path
+    kill_launcher: Callable[[CommandRun], None], behavior: str, tmp_path: Path
 ) -> None:
-    with start(tmp_path, "function", habit) as job:
-        if habit == "no commits":
+    with start(tmp_path, "function", behavior) as job:
+        if behavior == "no commits":
             read_progress(job)
         else:
-            job.read_until(f"worker 1 {habit}")
+            job.read_until(f"worker 1 {behavior}")
         kill_launcher(job)
         wait_until_all_have_ended(job)
     assert not list(tmp_path.glob("checkpoint.*"))
@@ -289,10 +291,10 @@ def test_a_stopped_worker_goes_on_or_is_killed(
         stop(workers_of(job)[1])
         kill_launcher(job)
         wait_until_all_have_ended(job)
-    saved = mistake_in_checkpoints(tmp_path, {0, 1, 2}) == ""
+    is_state_saved = mistake_in_checkpoints(tmp_path, {0, 1, 2}) == ""
     # If no launcher is left to continue a stopped worker, the kernel ends it with SIGHUP.
     is_no_state_saved = kill_launcher is kill_both and not list(tmp_path.glob("checkpoint.*"))
-    assert saved or is_no_state_saved
+    assert is_state_saved or is_no_state_saved
 
 
 @each_kill
@@ -302,7 +304,7 @@ def test_output_that_nobody_reads_is_no_obstacle(
     with start(tmp_path, "function", "prints") as job:
         while not list(tmp_path.glob("trains.*")):
             time.sleep(0.01)
-        time.sleep(1)  # until the pipes are full; if they are not, the test checks less
+        time.sleep(1)  # probably, the pipes are then full; if not, the test checks less
         workers = workers_of(job).values()
         kill_launcher(job)
         wait_until_ended(workers)  # without reading the output
@@ -355,7 +357,7 @@ def test_workers_that_wait_in_init_end_too(
     with start(tmp_path, "function", "waits to join") as job:
         job.read_until("worker 1 (pid")
         job.read_until("comes to init()", times=2)
-        time.sleep(0.5)  # until the other workers have started; otherwise the test checks less
+        time.sleep(0.5)  # probably, the others have then started; if not, the test checks less
         kill_launcher(job)
         wait_until_all_have_ended(job)
     assert not list(tmp_path.glob("checkpoint.*"))
@@ -366,7 +368,7 @@ def test_workers_that_wait_in_init_end_too(
 def test_all_hosts_end_if_the_driver_is_killed(
     form: str, has_output_folder: bool, tmp_path: Path
 ) -> None:
-    # With --output-dir, another process is between the driver and each launcher.
+    # With --output-dir, there is another process between the driver and each launcher.
     flags = (*HOSTS, "--output-dir", str(tmp_path / "output")) if has_output_folder else HOSTS
     with start(tmp_path, form, "", *flags) as job:
         read_progress(job)
@@ -424,15 +426,16 @@ class RandomKill:
         generator = random.Random(f"ends {seed}")
         self.way = generator.choice([*KILLS, "driver"])
         form = generator.choice(["function", "step", "torch"])
-        habit = generator.choice(["", "prints"])
-        self.description = f"{self.way}, {form} {habit}"
+        behavior = generator.choice(["", "prints"])
+        self.description = f"{self.way}, {form} {behavior}"
         self.delay = generator.uniform(0, 1)
         flags = HOSTS if self.way == "driver" else ()
         seconds = generator.choice([0.0, 0.01, 0.1])
-        self.folder, self.job = folder, start(folder, form, habit, *flags, seconds=seconds)
+        self.folder, self.job = folder, start(folder, form, behavior, *flags, seconds=seconds)
 
     def run(self) -> tuple[float, float]:
-        """Return after how many seconds the state was saved, and all workers had ended."""
+        """Return after how many seconds the state was saved, and after how many all workers had
+        ended."""
         with self.job as job:
             # During this time, the test does not read the output.
             while len(list(self.folder.glob("trains.*"))) < 3:
@@ -475,16 +478,19 @@ def main() -> None:
             random_kill = RandomKill(str(seed), Path(folder))
             times.append(random_kill.run())
             mistake = random_kill.mistake_in_checkpoints()
-        saved, ended = times[-1]
+        save_seconds, end_seconds = times[-1]
         print(
-            f"seed {seed}: {random_kill.description}: saved after {saved:.2f} s, ended after "
-            f"{ended:.2f} s {mistake}",
+            f"seed {seed}: {random_kill.description}: saved after {save_seconds:.2f} s, "
+            f"ended after {end_seconds:.2f} s {mistake}",
             flush=True,
         )
         if mistake:
             sys.exit(random_kill.job.output[-3000:] + random_kill.job.errors[-3000:])
-    saved, ended = (max(column) for column in zip(*times, strict=True))
-    print(f"{len(times)} jobs: saved after {saved:.2f} s, ended after {ended:.2f} s at most")
+    save_seconds, end_seconds = (max(column) for column in zip(*times, strict=True))
+    print(
+        f"{len(times)} jobs: saved after {save_seconds:.2f} s, "
+        f"ended after {end_seconds:.2f} s at most"
+    )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""The experiment of docs/elastic.md, with little data: it checks its runs, and draws its plot."""
+"""The experiment of docs/elastic.md, with little data. It must check its own runs, and draw its
+plot."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ def test_the_accuracy_is_compared_after_checks(tmp_path: Path) -> None:
         text=True,
         timeout=300,
     )
-    # Such short trainings may differ by more than noise. Then the last line says this.
+    # The accuracies of such short trainings may differ by more than noise. Then the last line says
+    # this.
     assert completed.returncode == 0 or "not within noise" in completed.stderr, (
         completed.stdout + completed.stderr
     )

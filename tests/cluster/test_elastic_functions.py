@@ -30,7 +30,8 @@ from farandole.jobs.slot_channel import SlotChannel
 
 @pytest.fixture(autouse=True)
 def own_folder_for_temporary_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another test looks for files that jobs have left in /tmp."""
+    """Another test checks that jobs leave no files in /tmp, so these jobs use a folder of their
+    own."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
 
 
@@ -91,8 +92,8 @@ def test_a_job_that_cannot_go_on_names_the_worker_and_the_reason() -> None:
     assert "ValueError: worker 0 has no data" in str(caught.value) and text in str(caught.value)
     assert (caught.value.rank, caught.value.exception_type) == (0, "ValueError")
 
-    # The second change, in which a new worker joins, is not allowed.
-    # Worker 0 goes on before the new worker is there.
+    # With this cooldown, worker 0 goes on before a new worker is there. The reset limit does not
+    # allow the second change, in which the new worker would join.
     delayed_restart = QUICK_RESTART | {"cooldown_range": (3, 3)}
     with pytest.raises(farandole.FarandoleError, match=r"the limit of 1 resets is reached"):
         farandole.run(train, ({1: 5}, 9), n=2, min_workers=1, reset_limit=1, **delayed_restart)
@@ -137,11 +138,12 @@ def test_ctrl_c_ends_an_elastic_job(capfd: pytest.CaptureFixture[str]) -> None:
             farandole.run(wait, (folder,), n=2, min_workers=1, **QUICK_RESTART)
 
 
-HOSTS = [f"127.0.0.{number}" for number in (1, 2, 3)]  # this host, so ssh is not needed
+HOSTS = [f"127.0.0.{number}" for number in (1, 2, 3)]  # all are this host: no ssh
 
 
 def train_with_sizes(folder: str, sizes: list[int]) -> tuple[list[int], int, int]:
-    """Train until the group has had these sizes, one after another. Leave a file for each."""
+    """Train until the group has had these sizes, one after another. For each size, make a file in
+    `folder`."""
     from farandole import calls, elastic, lifecycle  # noqa: PLC0415
     from farandole.objects import broadcast_object  # noqa: PLC0415
 
@@ -192,7 +194,7 @@ def test_a_function_of_the_program_lists_the_hosts(
     assert errors.count("RuntimeError: the cloud is down\nThe hosts stay as they are.") == 1
     assert "it has returned 7\nThe hosts stay as they are." in errors
     assert "_call_repeatedly" not in errors
-    # A call of hosts() that has begun may still run.
+    # A call of hosts() that has begun before the end of the job may still run.
     for thread in threading.enumerate():
         if thread.name == "farandole-hosts":
             thread.join(TIMEOUT_SECONDS)
@@ -276,7 +278,7 @@ def test_a_lost_result_is_an_error() -> None:
 
 
 class Slot:
-    """A slot whose workers are threads. They die at random points of a transfer."""
+    """The workers of one slot, which are threads here. They die at random points of a transfer."""
 
     def __init__(self, message: list[bytes]) -> None:
         end, self.workers_end = socket.socketpair()
@@ -284,7 +286,7 @@ class Slot:
         self.channel = SlotChannel(end, message, self.selector)
 
     def follow(self, worker: Worker, run: threading.Thread) -> None:
-        """Do what the thread that follows the job does, until the worker has ended."""
+        """Serve the channel, as the thread that follows a job does, until the worker has ended."""
         self.channel.send_to(worker)
         run.start()
         while run.is_alive():
@@ -334,7 +336,7 @@ def test_a_new_worker_gets_the_function_whatever_the_last_one_has_read(seed: int
     worker = Worker(0, "", True)
     slot.follow(worker, threading.Thread(target=answer_and_die, args=(1,)))
     assert worker.state == "done" and worker.last_epoch_rank_and_size == (3, 1, 2)
-    assert bytes(worker._incoming.parts[1]) == reply
+    assert bytes(worker._incoming_message.parts[1]) == reply
     slot.channel.close()
 
 

@@ -36,9 +36,9 @@ def worker_of(ssh_hosts: SshHosts, node: int, number: int) -> int:
 
 def ssh_of(ssh_hosts: SshHosts, job: CommandRun, node: int) -> int:
     """Return the process id of the driver's ssh process for a host."""
-    found = ssh_hosts.find(0, "ssh -T", f"host{node}", parents=[job.process.pid])
-    assert len(found) == 1
-    return found[0]
+    pids = ssh_hosts.find(0, "ssh -T", f"host{node}", parents=[job.process.pid])
+    assert len(pids) == 1
+    return pids[0]
 
 
 def wait_until_ended(pid: int) -> None:
@@ -53,17 +53,17 @@ def read_start(job: CommandRun, workers: int) -> None:
         job.read_until(f"worker {worker} has rank {worker} of {workers} at batch 0")
 
 
-@pytest.mark.parametrize("lost", [0, 1, 2])
-def test_a_killed_worker_is_replaced_on_its_host(ssh_hosts: SshHosts, lost: int) -> None:
+@pytest.mark.parametrize("lost_worker", [0, 1, 2])
+def test_a_killed_worker_is_replaced_on_its_host(ssh_hosts: SshHosts, lost_worker: int) -> None:
     with ssh_hosts.start(
         "-H", "host0:2,host1:1", *FLAGS, *DELAYED_RESTART, *WORKER, environment=NEW_WORKERS_FROM_3
     ) as job:
         read_start(job, 3)
-        kill(worker_of(ssh_hosts, lost // 2, lost))
+        kill(worker_of(ssh_hosts, lost_worker // 2, lost_worker))
         assert job.end() == 0, job.errors
         ssh_hosts.wait_for_end_of(job)
-    assert set(pids_of_finished_workers(job)) == {0, 1, 2, 3} - {lost}, job.errors
-    assert f"worker {lost} (pid " in job.errors
+    assert set(pids_of_finished_workers(job)) == {0, 1, 2, 3} - {lost_worker}, job.errors
+    assert f"worker {lost_worker} (pid " in job.errors
     assert "the job goes on with 2 workers" in job.errors
     assert re.search(r"worker 3 has rank [12] of 3 at batch [1-9]", job.output)
 
@@ -87,8 +87,8 @@ def test_a_lost_node_comes_back(ssh_hosts: SshHosts, victim: str) -> None:
 
 @pytest.mark.parametrize("frozen", ["host", "launcher"])
 def test_a_host_that_is_frozen_does_not_stop_the_others(ssh_hosts: SshHosts, frozen: str) -> None:
-    """All processes of the host or of its launcher are stopped, as in a frozen container. Their
-    connections stay open, and the kernel still answers."""
+    """The test stops all processes of a host, or of its launcher, as in a frozen container. Their
+    connections stay open, because the kernel still answers."""
     with ssh_hosts.start(
         "-H", "host0:1,host1:1", *FLAGS, *WORKER, environment={"NEW_WORKERS_FROM": "2"}
     ) as job:
@@ -98,7 +98,7 @@ def test_a_host_that_is_frozen_does_not_stop_the_others(ssh_hosts: SshHosts, fro
         for pid in processes:
             kill(pid, signal.SIGSTOP)
         if frozen == "launcher":
-            kill(worker)  # its launcher cannot tell the others
+            kill(worker)  # its launcher, which is stopped, cannot tell the others
         try:
             job.read_until("has rank 0 of 1")
             job.read_until("worker 2 has rank 1 of 2")
@@ -113,23 +113,23 @@ def test_a_host_that_is_frozen_does_not_stop_the_others(ssh_hosts: SshHosts, fro
 
 
 @pytest.mark.parametrize(
-    ("hosts", "lost"),
+    ("hosts", "lost_worker"),
     [
         ("host0,host1,host2", 1),
         pytest.param("host1,host2", 0, marks=pytest.mark.long),
     ],
 )
 def test_a_host_that_is_cut_off_comes_back_pytorch_111646(
-    ssh_hosts: SshHosts, hosts: str, lost: int
+    ssh_hosts: SshHosts, hosts: str, lost_worker: int
 ) -> None:
-    """In the report, a node sent no keep-alive any more. torchrun did not restart the training, and
-    the other nodes waited for this node. Here, the others go on without the host, which may come
-    back. test_known_bugs.py has more such tests."""
+    """The bug report: a node sent no keep-alive any more, but torchrun did not restart the
+    training, and the other nodes waited for this node. Here, the others go on without the host,
+    which may come back. test_known_bugs.py has more tests of reported bugs."""
     size = len(hosts.split(","))
     new_workers = {"NEW_WORKERS_FROM": str(size)}
     with ssh_hosts.start("-H", hosts, *FLAGS, *WORKER, environment=new_workers) as job:
         read_start(job, size)
-        worker = worker_of(ssh_hosts, 1, lost)
+        worker = worker_of(ssh_hosts, 1, lost_worker)
         ssh_hosts.hosts[1].unplug()
         try:
             job.read_until(f"has rank 0 of {size - 1}")
@@ -138,8 +138,8 @@ def test_a_host_that_is_cut_off_comes_back_pytorch_111646(
             ssh_hosts.hosts[1].plug()
         assert job.end() == 0, job.errors
         ssh_hosts.wait_for_end_of(job)
-    assert set(pids_of_finished_workers(job)) == {*range(size), size} - {lost}, job.errors
-    assert f"node {lost + 1} (host1) is gone" in job.errors
+    assert set(pids_of_finished_workers(job)) == {*range(size), size} - {lost_worker}, job.errors
+    assert f"node {lost_worker + 1} (host1) is gone" in job.errors
 
 
 def first_launcher(ssh_hosts: SshHosts, victim: str) -> int:
@@ -174,6 +174,24 @@ def test_the_launcher_that_decides_is_replaced(ssh_hosts: SshHosts, victim: str)
     assert "farandole agent:" not in job.output
 
 
+def test_a_replacement_that_is_lost_at_once_is_replaced(ssh_hosts: SshHosts) -> None:
+    with ssh_hosts.start(
+        "-H", "host0:1,host1:2", *FLAGS, *WORKER, environment=NEW_WORKERS_FROM_3
+    ) as job:
+        read_start(job, 3)
+        launchers = ssh_hosts.foreground_processes(0)
+        kill(first_launcher(ssh_hosts, "foreground"))
+        deadline = time.monotonic() + TIMEOUT_SECONDS / 2
+        while not (replacements := {*ssh_hosts.foreground_processes(0)} - {*launchers}):
+            assert time.monotonic() < deadline, job.errors
+        kill(replacements.pop())  # before it takes part in the job
+        kill(worker_of(ssh_hosts, 1, 2))
+        assert job.end() == 0, job.errors
+        ssh_hosts.wait_for_end_of(job)
+    assert job.errors.count("starting another one") == 2, job.errors
+    assert len(pids_of_finished_workers(job)) == 3, job.output
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_the_job_on_all_hosts(ssh_hosts: SshHosts, number: int) -> None:
     with ssh_hosts.start(
@@ -190,15 +208,15 @@ class HostList:
     """The hosts that a job may use, as its discovery command finds them."""
 
     def __init__(self, folder: Path) -> None:
-        self.path, self.stop, self.count = folder / "hosts", folder / "stop", folder / "count"
+        self.path, self.stop_file, self.count = folder / "hosts", folder / "stop", folder / "count"
 
     def set(self, *hosts: str) -> None:
-        # The command never sees half of the list.
+        # Replace the file at once, so that the command never reads half of a list.
         (new := self.path.with_suffix(".new")).write_text("".join(f"{host}\n" for host in hosts))
         new.rename(self.path)
 
     def set_and_wait(self, *hosts: str) -> None:
-        """Wait until the driver has surely used the list."""
+        """Set the list, and wait until the driver has used it."""
         self.set(*hosts)
         count_before = self.count.read_text().count(".")
         deadline = time.monotonic() + TIMEOUT_SECONDS / 2
@@ -211,7 +229,7 @@ class HostList:
         return [*FLAGS, "--max-workers", str(max_workers), "--host-discovery-script", command]
 
     def environment(self) -> dict[str, str]:
-        return {"HOLD_UNTIL": str(self.stop)}
+        return {"HOLD_UNTIL": str(self.stop_file)}
 
 
 @pytest.fixture
@@ -231,7 +249,7 @@ def test_hosts_that_are_listed_join_and_others_leave(
         read_errors_until(job, "node 2 has left")
         host_list.set("host0:1", "host2:1", "host1:2")
         job.read_until("of 4 at batch", times=8)
-        host_list.stop.touch()
+        host_list.stop_file.touch()
         assert job.end() == 0, job.errors
         ssh_hosts.wait_for_end_of(job)
     assert set(pids_of_finished_workers(job)) == {0, 3, 4, 5}, job.output + job.errors
@@ -250,10 +268,10 @@ def test_a_host_that_must_leave_twice_stays_as_long_as_it_is_needed(
         host_list.set_and_wait("host0:1")  # the job needs two workers
         host_list.set_and_wait("host0:1", "host1:1")
         host_list.set_and_wait("host0:1")
-        worker_of(ssh_hosts, 1, 1)  # it still runs
+        worker_of(ssh_hosts, 1, 1)  # the launcher still runs
         host_list.set("host0:1", "host2:1")
         read_errors_until(job, "node 2 has left")
-        host_list.stop.touch()
+        host_list.stop_file.touch()
         assert job.end() == 0, job.errors
         ssh_hosts.wait_for_end_of(job)
     assert set(pids_of_finished_workers(job)) == {0, 2}, job.output + job.errors
@@ -269,7 +287,7 @@ def test_there_are_never_more_workers_than_allowed(
         job.read_until("of 4 at batch", times=4)
         kill(worker_of(ssh_hosts, 1, 1))
         job.read_until("of 4 at batch", times=8)
-        host_list.stop.touch()
+        host_list.stop_file.touch()
         assert job.end() == 0, job.errors
     assert max(map(int, re.findall(r"of (\d+) at batch", job.output))) == 4
 
@@ -282,7 +300,7 @@ def test_a_host_that_cannot_be_reached_stops_nobody(
         job.read_until("worker 0 has rank 0 of 1")
         host_list.set("host0:1", "no-such-host:1", "host1:2")
         job.read_until("of 3 at batch", times=3)
-        host_list.stop.touch()
+        host_list.stop_file.touch()
         assert job.end() == 0, job.errors
     assert "no-such-host: " in job.errors
 
@@ -295,7 +313,7 @@ def test_a_list_that_cannot_be_read_changes_nothing(
         read_start(job, 2)
         host_list.set("host0:many")
         read_errors_until(job, "the hosts stay as they are")
-        host_list.stop.touch()
+        host_list.stop_file.touch()
         assert job.end() == 0, job.errors
     assert set(pids_of_finished_workers(job)) == {0, 1}
     assert "line 1" in job.errors
@@ -308,27 +326,27 @@ def test_nodes_that_users_start_leave_and_come_back(ssh_hosts: SshHosts, tmp_pat
     script = f"HOLD_UNTIL={stop_file} exec {' '.join(WORKER)}"
     job = Job(ssh_hosts.hosts, secret)
     try:
-        zero = job.start(0, script, *FLAGS)
+        node_0 = job.start(0, script, *FLAGS)
         node_1 = job.start(1, script, *FLAGS, workers=2)
         node_1.read_until("worker 2 has rank 2 of 3")
         # `ip netns exec` replaces itself by the launcher, so this is the pid of the launcher.
         kill(node_1.process.pid, signal.SIGTERM)
         node_1.end()
         assert "this node leaves the job at its next commit" in node_1.errors
-        zero.read_until("worker 0 has rank 0 of 1")
+        node_0.read_until("worker 0 has rank 0 of 1")
         other_size = job.start(1, script, *FLAGS, workers=1)
         assert other_size.end() == 2
         assert re.search(r"node 1 \(\S+\) had 2 workers, so it can come back", other_size.errors)
         restarted = job.start(1, script, *FLAGS, workers=2)
         restarted.read_until("of 3 at batch", times=2)
         stop_file.touch()
-        assert zero.end() == restarted.end() == 0
+        assert node_0.end() == restarted.end() == 0
     finally:
         job.close()
-    assert "node 1 leaves at the next commit" in zero.errors
-    assert "node 1 has left" in zero.errors
-    assert "node 1 takes part again" in zero.errors
-    assert set(pids_of_finished_workers(zero)) == {0} and set(
+    assert "node 1 leaves at the next commit" in node_0.errors
+    assert "node 1 has left" in node_0.errors
+    assert "node 1 takes part again" in node_0.errors
+    assert set(pids_of_finished_workers(node_0)) == {0} and set(
         pids_of_finished_workers(restarted)
     ) == {3, 4}
 
@@ -344,7 +362,7 @@ def test_a_host_that_is_being_started_at_the_end_changes_nothing(
             host_list.set("host0:1", "host2:1")
             while not ssh_hosts.find(0, "ssh -T", "host2", parents=[job.process.pid]):
                 time.sleep(0.05)
-            host_list.stop.touch()
+            host_list.stop_file.touch()
             assert job.end() == 0, job.errors
         finally:
             ssh_hosts.hosts[2].plug()
@@ -374,7 +392,7 @@ def test_a_node_whose_launcher_gets_sigterm_does_not_come_back(
         kill(ssh_hosts.foreground_processes(1)[0], signal.SIGTERM)
         read_errors_until(job, "node 2 has left")
         time.sleep(2)  # the pause before a lost host is started again is 1 s
-        host_list.stop.touch()
+        host_list.stop_file.touch()
         assert job.end() == 0, job.errors
     assert set(pids_of_finished_workers(job)) == {0}
     assert "again" not in job.errors
@@ -425,6 +443,6 @@ def test_an_unreachable_host_does_not_keep_others_from_coming_back(host_list: Ho
         read_errors_until(job, "node 2 has left")
         host_list.set("127.0.0.1:1", "127.0.0.2:1", "no-such-host:1")
         job.read_until("of 2 at batch", times=4)
-        host_list.stop.touch()
+        host_list.stop_file.touch()
         assert job.end() == 0, job.errors
     assert "another job" not in job.errors

@@ -1,11 +1,11 @@
-"""Compiled programs of JAX in an elastic job: they are used again if they are the same as before,
-and never compute with the size of an earlier group."""
+"""Compiled programs of JAX in an elastic job. After a change, a program that stays the same is used
+again. A program that contains the size of the group is never used with another size."""
 
 from __future__ import annotations
 
 import pytest
 from launched import run
-from test_elastic import elastic
+from test_elastic import elastic_words
 
 PROGRAM = """
 import os, signal
@@ -84,5 +84,5 @@ train(state)
 def test_programs_are_used_again_only_if_they_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAX_PLATFORMS", "cpu")
     flags = ("--cooldown-range", "60,60")  # the killed worker is not replaced
-    job = run(*elastic(3, "-c", PROGRAM, flags=flags))
+    job = run(*elastic_words(3, "-c", PROGRAM, flags=flags))
     assert job.process.returncode == 0 and job.output.count("checked") == 2, job.errors

@@ -18,8 +18,8 @@ CHANGES = 120
 MANY_CHANGES = 400
 TIMEOUT_SECONDS = 600
 GROWTH_BYTES_MAX = 1 << 20
-# The launcher has more descriptors while it starts or ends workers, and malloc may make a map or
-# two. This is far less than one per change.
+# The largest allowed growth: the launcher has more descriptors while it starts or ends workers, and
+# malloc may make a map or two. A leak in each change would be much larger.
 GROWTH_MAX = 8
 WORKER = str(Path(__file__).with_name("elastic_leak_worker.py"))
 

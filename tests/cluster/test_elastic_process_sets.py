@@ -35,7 +35,7 @@ class RandomJob:
         self.generator = random.Random(f"deaths {seed}")
         self.folder, self.changes_wanted = folder, changes
         self.workers = self.generator.choice((3, 4, 5))
-        self.sizes: set[int] = set()  # of the groups that were formed
+        self.sizes: set[int] = set()  # the sizes of the groups that were formed
         self.killed: set[int] = set()
         self.changes = 0
         flags = ("-n", str(self.workers), "--min-workers", "1", *QUICK_RESTART)
@@ -51,10 +51,10 @@ class RandomJob:
             newest_epoch = 0
             for line in launched.process.stdout:
                 launched.output += line
-                found = PROGRESS_PATTERN.search(line)
-                if not found:
+                match = PROGRESS_PATTERN.search(line)
+                if not match:
                     continue
-                pid, epoch, rank, size = map(int, found.groups()[1:])
+                pid, epoch, rank, size = map(int, match.groups()[1:])
                 if epoch < newest_epoch or pid in self.killed:
                     continue
                 if epoch > newest_epoch:
@@ -64,7 +64,7 @@ class RandomJob:
                 self.sizes.add(size)
                 if self.changes > self.changes_wanted:
                     (self.folder / "end").touch()
-                # A job with all its workers changes only by a kill.
+                # If the job has all its workers, it changes only if one is killed.
                 elif len(members) == self.workers or (
                     len(members) > 1 and self.generator.random() < 0.3
                 ):
@@ -74,7 +74,7 @@ class RandomJob:
         return code
 
     def _kill_some(self, members: dict[int, int]) -> None:
-        """Kill some of the members that have the state, and take them off the list."""
+        """Kill some of the members, but not all, and remove them from `members`."""
         time.sleep(self.generator.choice((0, 0.01, 0.05)))
         for rank in self.generator.sample(
             list(members), self.generator.randint(1, len(members) - 1)
@@ -87,10 +87,11 @@ class RandomJob:
 
 def failure_of_job(job: RandomJob, code: int) -> str:
     """Return a description of the job's failure, or an empty text."""
-    # After two deaths in a row, a rank prints why it restores its state again.
+    # These lines are no failures: after two deaths in a row, a rank prints why it restores its
+    # state again.
     errors = re.sub(r"farandole: rank \d+: failure \d+ since .*", "", job.launched.errors)
-    if found := re.search(r"\w+Error.*|exited with code [^0].*", errors):
-        return f"a worker has failed by itself: {found[0]}"
+    if match := re.search(r"\w+Error.*|exited with code [^0].*", errors):
+        return f"a worker has failed by itself: {match[0]}"
     if code != 0:
         return f"the job has ended with code {code}"
     return "" if "ends well" in job.launched.output else "no worker has ended well"
@@ -168,7 +169,7 @@ def test_an_optimizer_goes_on_in_its_process_set(tmp_path: Path) -> None:
     with CommandRun("run", "-n", "3", "--min-workers", "2", *QUICK_RESTART, *program) as launched:
         launched.read_until("worker 2 trains as rank 2 of 3")
         kill(launched, 1)
-        # Worker 2 becomes a member, with an optimizer that it has not used yet.
+        # Worker 2 becomes a member of the process set. It has not used its optimizer yet.
         launched.read_until("worker 2 trains as rank 1 of 2")
         (tmp_path / "join.3").touch()
         launched.read_until("worker 3 trains as rank 2 of 3")
@@ -215,8 +216,8 @@ train(state)
 
 
 def test_a_function_goes_on_when_its_rank_becomes_a_member(tmp_path: Path) -> None:
-    """TensorFlow traces the function only once. Worker 2 traces it while this worker is not a
-    member."""
+    """TensorFlow traces the function only once. Worker 2 does this before it is a member of the
+    process set."""
     program = (sys.executable, "-c", TAPE_PROGRAM, str(tmp_path))
     with CommandRun("run", "-n", "3", "--min-workers", "2", *QUICK_RESTART, *program) as launched:
         launched.read_until("worker 2 trains as rank 2 of 3")

@@ -15,33 +15,34 @@ import pytest
 from driven import SshHosts, kill, make_ssh_hosts
 from launched import TIMEOUT_SECONDS, CommandRun, run
 from launched import kill as kill_worker
-from test_elastic import DELAYED_RESTART, WORKER, elastic
+from test_elastic import DELAYED_RESTART, WORKER, elastic_words
 from test_elastic_hosts import FLAGS, NEW_WORKERS_FROM_3, first_launcher, read_start
 from trace_file import Trace, read_trace
 
 STEP_CALL = "allreduce.step"
-# Of one group: the rank of each worker, by slot.
+# The members of one group: the rank of each worker, by its slot.
 Ranks = dict[int, int]
 
 
 def groups_of(trace: Trace) -> dict[int, Ranks]:
-    """Return the groups that the marks of a trace show, by epoch, and check the sizes."""
-    found: dict[int, Ranks] = defaultdict(dict)
+    """Return the groups that the marks `GROUP` of a trace show, by epoch. Check that the sizes in
+    the marks are right."""
+    groups: dict[int, Ranks] = defaultdict(dict)
     sizes = defaultdict(set)
     for mark in trace.notices:
         assert mark["name"] == "GROUP", mark
         epoch = mark["args"]["epoch"]
-        assert mark["pid"] not in found[epoch], "two marks for one group"
-        found[epoch][mark["pid"]] = mark["args"]["rank"]
+        assert mark["pid"] not in groups[epoch], "two marks for one group"
+        groups[epoch][mark["pid"]] = mark["args"]["rank"]
         sizes[epoch].add(mark["args"]["size"])
-    for epoch, ranks in found.items():
+    for epoch, ranks in groups.items():
         assert sizes[epoch] == {len(ranks)}, (epoch, ranks)
         assert sorted(ranks.values()) == list(range(len(ranks)))
-    return dict(found)
+    return dict(groups)
 
 
 def calls_by_group(path: Path, slot: int) -> dict[int, int]:
-    """Return how many steps a slot has begun in each group, in the order of the file."""
+    """Return how many calls of the training a slot has begun in each group, by epoch."""
     calls: dict[int, int] = defaultdict(int)
     epoch, threads = 0, set()
     for event in json.loads(path.read_text()):
@@ -56,12 +57,14 @@ def calls_by_group(path: Path, slot: int) -> dict[int, int]:
     return dict(calls)
 
 
-def check_three_groups(path: Path, workers: int, lost: int) -> None:
+def check_three_groups(path: Path, workers: int, lost_slot: int) -> None:
     trace = read_trace(path)
     assert trace.ranks == {slot: f"worker {slot}" for slot in range(workers)}
-    first, second, third = (ranks for _, ranks in sorted(groups_of(trace).items()))
-    assert set(first) == set(third) == set(range(workers))
-    assert set(second) == set(range(workers)) - {lost}
+    first_ranks, second_ranks, third_ranks = (
+        ranks for _, ranks in sorted(groups_of(trace).items())
+    )
+    assert set(first_ranks) == set(third_ranks) == set(range(workers))
+    assert set(second_ranks) == set(range(workers)) - {lost_slot}
     epochs = sorted(groups_of(trace))
     for slot in range(workers):
         calls = calls_by_group(path, slot)
@@ -70,8 +73,8 @@ def check_three_groups(path: Path, workers: int, lost: int) -> None:
 
 
 def wait_until_traced(path: Path, slot: int, groups: int = 1) -> None:
-    """Wait until the file has calls of this slot in so many groups. A killed worker loses its last
-    events."""
+    """Wait until the file has calls of this slot in `groups` groups. A worker that is killed before
+    may lose its last events."""
     deadline = time.monotonic() + TIMEOUT_SECONDS / 2
     while True:
         # A write may be under way, or the file may not exist yet.
@@ -86,7 +89,7 @@ def test_one_file_has_all_groups(tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
     path.write_text("of yesterday")
     flags = (*DELAYED_RESTART, "--timeline", str(path))
-    with CommandRun(*elastic(3, *WORKER, flags=flags), environment=NEW_WORKERS_FROM_3) as job:
+    with CommandRun(*elastic_words(3, *WORKER, flags=flags), environment=NEW_WORKERS_FROM_3) as job:
         wait_until_traced(path, 2)
         kill_worker(job, 2)
         assert job.end() == 0, job.errors
@@ -135,7 +138,7 @@ train(state)
 def test_a_timeline_that_the_program_starts_goes_on(tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
     program = STARTS_AND_STOPS.format(folder=str(tmp_path))
-    job = run(*elastic(2, "-c", program, flags=DELAYED_RESTART))
+    job = run(*elastic_words(2, "-c", program, flags=DELAYED_RESTART))
     assert job.process.returncode == 0, job.errors
     trace = read_trace(path)
     groups = groups_of(trace)
@@ -150,8 +153,8 @@ def ssh_hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SshHosts]:
 
 
 def clock_error(path: Path) -> float:
-    """Return the largest error that the file mentions, in microseconds."""
-    return max(float(found) for found in re.findall(r"clock ± (\d+) µs", path.read_text()))
+    """Return the largest error of the clocks that the file mentions, in microseconds."""
+    return max(float(error) for error in re.findall(r"clock ± (\d+) µs", path.read_text()))
 
 
 def test_node_0_without_workers_gets_the_events_of_all_hosts(
@@ -163,12 +166,12 @@ def test_node_0_without_workers_gets_the_events_of_all_hosts(
     words = ("-H", "host1:1,host2:1", "--timeline", str(path), *FLAGS, *(sys.executable, *WORKER))
     environment = {"NEW_WORKERS_FROM": "2"}
     with (
-        ssh_hosts.hidden(1, folder),
-        ssh_hosts.hidden(2, folder),
+        ssh_hosts.hide_folder(1, folder),
+        ssh_hosts.hide_folder(2, folder),
         ssh_hosts.start(*words, environment=environment) as job,
     ):
         read_start(job, 2)
-        # The next launcher of node 0 begins with an empty Store.
+        # The launcher that replaces node 0's launcher begins with an empty store.
         kill(first_launcher(ssh_hosts, "agent"))
         job.read_until("of 2 at batch", times=4)
         for node in (1, 2):
@@ -184,7 +187,8 @@ def test_node_0_without_workers_gets_the_events_of_all_hosts(
     assert [set(ranks) for ranks in groups.values()].count({0, 1}) >= 3
     for slot in (0, 1):
         assert set(calls_by_group(path, slot)) == {e for e in groups if slot in groups[e]}
-    # The times of both hosts count on one clock: no call ends before the other rank has begun it.
+    # The events of both hosts have times of one clock, so no call ends before the other rank has
+    # begun it.
     for number in range(10):
         calls = [trace.slices[slot, STEP_CALL][2 * number : 2 * number + 2] for slot in (0, 1)]
         last_begin = max(negotiate.begin for negotiate, _ in calls)

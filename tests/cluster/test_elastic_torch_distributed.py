@@ -1,4 +1,5 @@
-"""The backend of torch.distributed in elastic jobs: groups are made again after a change."""
+"""The backend of torch.distributed in elastic jobs. After a change of the job, the program makes
+its groups again."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ import sys
 
 import pytest
 from launched import CommandRun, run
-from test_elastic import elastic, pids_of_finished_workers
+from test_elastic import elastic_words, pids_of_finished_workers
 
 FIRST_LINES = """
 import os, signal, sys, time
@@ -16,7 +17,7 @@ import farandole.torch as hvd
 from torch.nn.parallel import DistributedDataParallel
 number = int(os.environ["FARANDOLE_ELASTIC_WORKER"])
 """
-# As in docs/elastic.md, and with checks of messages and of groups after each change.
+# The program of docs/elastic.md, with checks of messages and groups after each change.
 TRAINING_PROGRAM = f"""{FIRST_LINES}
 victim, batches, sizes = int(sys.argv[1]), 120, (3000, 5)
 
@@ -84,13 +85,13 @@ print(f"worker {{number}} (pid {{os.getpid()}}) has the right sum", flush=True)
 """
 
 
-@pytest.mark.parametrize("lost", [0, pytest.param(1, marks=pytest.mark.long)])
-def test_a_training_with_ddp_goes_on(lost: int) -> None:
-    """The workers that are left keep their processes, and a new worker joins them."""
-    with CommandRun(*elastic(3, "-c", TRAINING_PROGRAM, str(lost))) as job:
+@pytest.mark.parametrize("lost_worker", [0, pytest.param(1, marks=pytest.mark.long)])
+def test_a_training_with_ddp_goes_on(lost_worker: int) -> None:
+    """The other workers keep their processes, and a new worker joins them."""
+    with CommandRun(*elastic_words(3, "-c", TRAINING_PROGRAM, str(lost_worker))) as job:
         assert job.end() == 0, job.output + job.errors
-    assert pids_of_finished_workers(job).keys() == {0, 1, 2, 3} - {lost}
-    assert f"worker {lost} (pid" in job.errors and "was killed by signal 9" in job.errors
+    assert pids_of_finished_workers(job).keys() == {0, 1, 2, 3} - {lost_worker}
+    assert f"worker {lost_worker} (pid" in job.errors and "was killed by signal 9" in job.errors
     assert job.output.count("is one of 3") == 6
 
 
@@ -143,14 +144,14 @@ CALL_NAMES = ("all_reduce", "broadcast", "all_gather", "barrier", "send", "recv"
 
 def test_calls_after_a_loss_say_what_to_do() -> None:
     flags = ("--cooldown-range", "60,60")
-    job = run(*elastic(3, "-c", CALLS_PROGRAM, flags=flags))
+    job = run(*elastic_words(3, "-c", CALLS_PROGRAM, flags=flags))
     messages = job.output + job.errors
     assert job.process.returncode == 0, messages
     for worker in (0, 2):
         lines = re.findall(rf"^\[{worker}\] {worker} (.*)$", job.output, re.MULTILINE)
         assert len(lines) == 2 * (1 + len(CALL_NAMES)) + 1, messages
-        lost, old_lines = lines[: 1 + len(CALL_NAMES)], lines[1 + len(CALL_NAMES) : -1]
-        for name, line in zip(("lost pending", *CALL_NAMES), lost, strict=True):
+        loss_lines, old_lines = lines[: 1 + len(CALL_NAMES)], lines[1 + len(CALL_NAMES) : -1]
+        for name, line in zip(("lost pending", *CALL_NAMES), loss_lines, strict=True):
             pattern = rf"{name}: GroupLostError: .*rank 1 \(pid \d+\) has died.*destroy_process_gro"
             assert re.match(pattern, line), line
         assert re.match(r"old pending: GroupLostError: .*rank 1 \(pid \d+\) has died", old_lines[0])

@@ -22,7 +22,7 @@ ARGUMENTS = ("--limit", "2000", "--epochs", "1")
 def check_end(text: str, workers: int) -> None:
     assert f"parameters of {workers} workers are bitwise equal" in text, text
     accuracy = re.search(r"test accuracy (0\.\d{4})", text)
-    assert accuracy is not None and float(accuracy[1]) > 0.3, text  # 0.1 without learning
+    assert accuracy is not None and float(accuracy[1]) > 0.3, text  # 0.1 by guessing
     assert re.search(rf"[\d,]+ images/s with {workers} workers", text), text
 
 
@@ -65,7 +65,7 @@ def test_fashion_mnist_with_other_frameworks(folder: str, backend: str) -> None:
 
 
 def test_imagenet_resumes_where_it_was_ended(tmp_path: Path) -> None:
-    """A training that was ended and resumed has the same bits as one that was never ended."""
+    """A training that was ended and resumed gives the same bits as one without a break."""
 
     def train(folder: str, epochs: int) -> str:
         flags = ("--epochs", "3", "--checkpoints", tmp_path / folder)
@@ -74,9 +74,9 @@ def test_imagenet_resumes_where_it_was_ended(tmp_path: Path) -> None:
         job = run(2, sys.executable, EXAMPLES / "imagenet.py", "--images", "128", *flags)
         assert job.code == 0, job.text
         assert f"{epochs} epochs are done" in job.text, job.text
-        found = re.search(r"bitwise equal \((\w+)\)", job.text)
-        assert found is not None, job.text
-        return found[1]
+        match = re.search(r"bitwise equal \((\w+)\)", job.text)
+        assert match is not None, job.text
+        return match[1]
 
     uninterrupted = train("a", 0)
     assert train("a", 1) == uninterrupted
@@ -97,7 +97,8 @@ def test_an_elastic_training_continues_from_its_last_commit() -> None:
     words = ("--limit", "1000", "--epochs", "2", "--batches-per-commit", "3", "--fail-at", "11")
     job = run(2, sys.executable, EXAMPLES / "elastic_fashion_mnist.py", *words)
     assert job.code == 0, job.text
-    # An epoch has 8 batches of 128 images, so batch 9 is the second of the second epoch.
+    # An epoch has the batches 0 to 7, each of 128 images, so batch 9 is the second batch of the
+    # second epoch.
     start_lines = re.findall(r"batch \d+: \d+ images of epoch \d are done", job.text)
     assert start_lines == [
         "batch 0: 0 images of epoch 1 are done",
@@ -131,8 +132,8 @@ def test_an_elastic_training_with_jax_survives_the_loss_of_a_worker() -> None:
     assert job.code == 0, job.text
     assert "step 7: 2 workers go on" in job.text, job.text
     assert "parameters of 2 workers are bitwise equal" in job.text, job.text
-    # In 7 steps, three workers have used 1344 images. An epoch ends after 7 + 6 steps, and the
-    # second one has 16.
+    # In 7 steps, three workers have used 1344 images. With two workers, the first epoch ends after
+    # 6 more steps, and the second epoch has 16 steps.
     assert re.search(r"test accuracy 0\.\d+ after 29 steps", job.text), job.text
 
 
@@ -146,7 +147,7 @@ def test_ddp_learns_with_each_launcher(launcher: str) -> None:
     assert job.code == 0, job.text
     loss = re.search(r"loss (\d+\.\d) after 60 steps with 2 ranks", job.text)
     assert loss is not None, job.text
-    assert float(loss[1]) < 60.0, job.text  # 80 without learning
+    assert float(loss[1]) < 60.0, job.text  # a model that has learned nothing has 80
 
 
 @pytest.mark.parametrize(
@@ -190,6 +191,6 @@ def test_snippets_of_the_migration_guide(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(kinds["python"])
     completed = horovod_launched.run(["sh", "-ec", kinds["sh"]], tmp_path)
     assert completed.returncode == 0, completed.stdout + completed.stderr
-    first, second = completed.stdout.splitlines()
-    assert re.fullmatch(r"\[0\]<stdout>:loss \d+\.\d+ on 2 workers", first)
-    assert second == first.replace("<stdout>:", " ")
+    first_line, second_line = completed.stdout.splitlines()
+    assert re.fullmatch(r"\[0\]<stdout>:loss \d+\.\d+ on 2 workers", first_line)
+    assert second_line == first_line.replace("<stdout>:", " ")

@@ -1,4 +1,4 @@
-"""The end of a job in which a worker fails, or which the user interrupts."""
+"""How a job ends if a worker fails, or if the user interrupts it."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ class ExpectedFailure:
 
 
 FAILURES = {
-    "raises": ExpectedFailure(1, "raised ValueError: bad data", "raised ValueError: bad data"),
-    "exits": ExpectedFailure(
+    "raise_error": ExpectedFailure(1, "raised ValueError: bad data", "raised ValueError: bad data"),
+    "exit_normally": ExpectedFailure(
         1, "its program ended", "ended with exit code 0 while others still needed it"
     ),
-    "exits_at_once": ExpectedFailure(3, "died", "exited with code 3"),
-    "kills_itself": ExpectedFailure(137, "died", "was killed by signal 9 (SIGKILL)"),
-    "crashes": ExpectedFailure(139, "died", "was killed by signal 11 (SIGSEGV)"),
-    "stops_itself_before_a_kill": ExpectedFailure(137, "died", "was killed by signal 9 (SIGKILL)"),
-    "leaves": ExpectedFailure(
+    "exit_at_once": ExpectedFailure(3, "died", "exited with code 3"),
+    "kill_itself": ExpectedFailure(137, "died", "was killed by signal 9 (SIGKILL)"),
+    "crash": ExpectedFailure(139, "died", "was killed by signal 11 (SIGSEGV)"),
+    "stop_itself_before_a_kill": ExpectedFailure(137, "died", "was killed by signal 9 (SIGKILL)"),
+    "leave_job": ExpectedFailure(
         1, "it called shutdown()", "has left the job while others still needed it"
     ),
 }
@@ -78,13 +78,13 @@ def test_survivors_and_the_box_name_the_failed_worker(failure: str, size: int) -
     box = box_of(job)
     assert re.match(rf"rank {failed_rank} \(pid \d+\) {re.escape(expected.box)}", box), box
     assert re.search(r"last call +barrier `[^`]+`", box), box
-    # The launcher ends a rank that needs longer than 7 s after its own error.
+    # A rank that has got its error has 7 s to end; then the launcher kills it.
     exit_pattern = "exited with code 1|ended with SIGKILL"
     assert re.match(rf"the others: (rank.*: ({exit_pattern})(; )?)+", box.splitlines()[-1]), box
 
 
 def test_the_box_shows_the_traceback_of_an_exception() -> None:
-    job = run("run", "-n", "2", sys.executable, str(WORKER), "raises", "1")
+    job = run("run", "-n", "2", sys.executable, str(WORKER), "raise_error", "1")
     box = box_of(job)
     assert "Traceback (most recent call last):" in box, box
     assert 'raise ValueError("bad data")' in box, box
@@ -140,7 +140,7 @@ def test_the_box_is_plain_without_a_terminal() -> None:
 @pytest.mark.parametrize("victim", ["foreground", "agent"])
 def test_nothing_outlives_the_launcher(victim: str) -> None:
     no_rank = "-1"
-    with CommandRun("run", "-n", "3", sys.executable, str(WORKER), "raises", no_rank) as job:
+    with CommandRun("run", "-n", "3", sys.executable, str(WORKER), "raise_error", no_rank) as job:
         job.read_until("stepping, started by", times=3)
         agent = int(job.output.splitlines()[-1].split()[-1])
         os.kill(job.process.pid if victim == "foreground" else agent, signal.SIGKILL)
@@ -168,7 +168,7 @@ def memory_cgroup() -> Iterator[Path]:
     yield folder
     deadline = time.monotonic() + TIMEOUT_SECONDS / 5
     while True:
-        with suppress(OSError):  # killed processes leave the group a moment later
+        with suppress(OSError):  # killed processes leave the group only later
             folder.rmdir()
             break
         assert time.monotonic() < deadline, "a process is left in the cgroup"
@@ -179,7 +179,7 @@ def test_the_kernel_kills_a_worker_that_is_out_of_memory(memory_cgroup: Path) ->
     def enter() -> None:
         (memory_cgroup / "cgroup.procs").write_text(str(os.getpid()))
 
-    arguments = ("run", "-n", "2", sys.executable, str(WORKER), "eats_memory", "1")
+    arguments = ("run", "-n", "2", sys.executable, str(WORKER), "eat_memory", "1")
     with CommandRun(*arguments, before_exec=enter) as job:
         assert job.end() == 137, job.errors
         assert job.remaining_processes() == []

@@ -16,10 +16,10 @@ from driven import SshHosts, make_ssh_hosts
 from launched import CommandRun
 from test_driver import files_with, processes_with
 
-# The program runs on host0. HOSTS are host0 itself, without ssh, and host1, with two workers each.
-# The settings suppress the launcher's notices about threads and about slow machines.
+# The program runs on host0. The job has two workers on host0, without ssh, and two on host1. The
+# settings suppress the launcher's notices about threads and about late ranks.
 WITHOUT_NOTICES = {"OMP_NUM_THREADS": "1", "FARANDOLE_STALL_WARNING": "0"}
-# Shown if the processes on the other host take long to end.
+# The launcher prints this if the processes on the other host take long to end.
 WAITING_NOTICE = (
     "farandole: all workers of this node have ended; waiting for those of the other nodes\n"
 )
@@ -49,8 +49,8 @@ def start(
         host_list,
         str(ssh_hosts.servers.identity),
     )
-    first, *other_words = ssh_hosts.hosts[0].command(*words, *arguments)
-    return CommandRun(*other_words, program=first, environment=WITHOUT_NOTICES)
+    executable, *other_words = ssh_hosts.hosts[0].command(*words, *arguments)
+    return CommandRun(*other_words, program=executable, environment=WITHOUT_NOTICES)
 
 
 def run(
@@ -107,7 +107,8 @@ except farandole.WorkerError as error:
 """
 
 
-# If the processes on host1 end late, host0 sees the ends of its own ranks first.
+# The late processes end after the others, so the launchers see the ends of the ranks in another
+# order.
 @pytest.mark.parametrize("late_ranks", ["", "3", "2 3"])
 def test_an_exception_on_another_host_arrives(ssh_hosts: SshHosts, late_ranks: str) -> None:
     caller = run(ssh_hosts, RAISING_PROGRAM, *late_ranks.split())
@@ -260,7 +261,7 @@ def test_ctrl_c_ends_the_workers(ssh_hosts: SshHosts) -> None:
         assert caller.end() == -signal.SIGINT
         ssh_hosts.wait_for_end_of(caller)
     assert caller.errors.splitlines()[-1] == "KeyboardInterrupt"
-    # Another node may learn of the end of the job before the signal reaches this node.
+    # A node may learn that the job ends before the signal reaches it.
     assert re.search("the job has ended after SIGINT|SIGINT has ended it", caller.errors)
 
 
@@ -312,12 +313,12 @@ def test_a_function_is_in_no_list_environment_or_file(ssh_hosts: SshHosts, tmp_p
     program = SECRET_PROGRAM.replace("secret = sys.stdin.readline().strip()", secret_line)
     with start(ssh_hosts, program) as caller:
         caller.read_until("working", times=4)
-        found = processes_with(canary)
+        pid_lists = processes_with(canary)
         files = files_with(canary, changed_since, ssh_hosts.servers.folder, Path("/tmp"), tmp_path)
         caller.send(signal.SIGINT)
         caller.end()
         ssh_hosts.wait_for_end_of(caller)
-    assert (found, files) == (([], []), [])
+    assert (pid_lists, files) == (([], []), [])
 
 
 MODULE_PROGRAM = """

@@ -15,7 +15,7 @@ import farandole
 import horovod
 
 
-def shell(script: str, *flags: str, workers: int = 2) -> list[str]:
+def sorted_lines_of(script: str, *flags: str, workers: int = 2) -> list[str]:
     """Return the lines that the workers have written, sorted."""
     completed = horovodrun("-np", str(workers), *flags, "sh", "-c", script)
     assert completed.returncode == 0, completed.stderr
@@ -30,17 +30,18 @@ def test_lines_carry_rank_and_stream() -> None:
 
 
 def test_workers_do_not_ignore_sigpipe() -> None:
-    """Python ignores SIGPIPE, and so would the programs that it executes."""
+    """Python ignores SIGPIPE. A program that Python executes would ignore it, too, unless
+    horovodrun restores the default."""
     ignored = (
         "while read name mask; do [ $name != SigIgn: ] || echo $mask; done < /proc/self/status"
     )
-    (line,) = shell(ignored, workers=1)
+    (line,) = sorted_lines_of(ignored, workers=1)
     mask = int(line.rpartition(":")[2], 16)
     assert mask & (1 << (signal.SIGPIPE - 1)) == 0
 
 
 def test_the_time_stands_before_the_rank() -> None:
-    (line,) = shell("echo out", "--prefix-output-with-timestamp", workers=1)
+    (line,) = sorted_lines_of("echo out", "--prefix-output-with-timestamp", workers=1)
     assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}\[0\]<stdout>:out", line)
 
 
@@ -48,7 +49,7 @@ def test_workers_get_horovods_variables() -> None:
     names = "RANK SIZE LOCAL_RANK LOCAL_SIZE CROSS_RANK CROSS_SIZE HOSTNAME CONTROLLER".split()
     script = "echo " + " ".join(f"$HOROVOD_{name}" for name in [*names, "CPU_OPERATIONS"])
     host = socket.gethostname()
-    assert shell(script) == [
+    assert sorted_lines_of(script) == [
         f"[{rank}]<stdout>:{rank} 2 {rank} 2 0 1 {host} gloo gloo" for rank in (0, 1)
     ]
 
@@ -65,7 +66,7 @@ def test_flags_win_over_the_file_and_the_file_over_variables(tmp_path: Path) -> 
 
 
 def test_output_goes_to_files_too(tmp_path: Path) -> None:
-    shell("echo out $HOROVOD_RANK", "--output-filename", str(tmp_path / "log"))
+    sorted_lines_of("echo out $HOROVOD_RANK", "--output-filename", str(tmp_path / "log"))
     for rank in (0, 1):
         assert (tmp_path / f"log/rank.{rank}/stdout").read_text() == f"out {rank}\n"
 
@@ -102,9 +103,9 @@ def test_a_wrong_command_line_is_explained(words: list[str], message: str) -> No
 def test_check_build_shows_what_works() -> None:
     completed = horovodrun("--check-build")
     assert completed.returncode == 0, completed.stderr
-    head = f"Horovod v{horovod.__version__} (farandole {farandole.__version__}):\n\n"
+    first_lines = f"Horovod v{horovod.__version__} (farandole {farandole.__version__}):\n\n"
     frameworks = "Available Frameworks:\n    [X] TensorFlow\n    [X] PyTorch\n    [ ] MXNet\n\n"
-    assert completed.stdout.startswith(head + frameworks + "Available Controllers:\n")
+    assert completed.stdout.startswith(first_lines + frameworks + "Available Controllers:\n")
     assert "    [X] Gloo\n\nAvailable Tensor Operations:\n    [ ] NCCL\n" in completed.stdout
 
 

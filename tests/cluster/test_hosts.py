@@ -30,7 +30,8 @@ SHOW_VARIABLES = (
     "$FARANDOLE_LOCAL_RANK/$FARANDOLE_LOCAL_SIZE,$FARANDOLE_CROSS_RANK/$FARANDOLE_CROSS_SIZE "
     'HOROVOD=$HOROVOD_RANK/$HOROVOD_SIZE"'
 )
-# Reads the secret as the engine does, compares it with the file, and tries to change it.
+# A worker that reads the secret as the engine does, compares it with the file, and tries to change
+# it.
 READ_SECRET = """
 import os, sys
 secret = int(os.environ["FARANDOLE_SECRET_DESCRIPTOR"])
@@ -59,8 +60,8 @@ def secret(tmp_path: Path) -> Path:
 
 
 class Job:
-    """The launchers of one job, by node. start() starts them, and the end of the `with` block ends
-    them."""
+    """The launchers of one job, by node. start() starts them one by one, and the end of the `with`
+    block kills those that are left."""
 
     def __init__(self, hosts: Hosts, secret: Path, endpoint: str | None = None) -> None:
         self.hosts, self.secret = hosts, secret
@@ -70,8 +71,8 @@ class Job:
     def start(
         self, node: int, script: str, *options: str, workers: int = 1, host: Host | None = None
     ) -> CommandRun:
-        """Start the launcher of a node on its host, or on `host`. `options` override the launcher's
-        options that start() gives."""
+        """Start the launcher of a node, on its own host or on `host`. If an option is given twice,
+        the one in `options` wins."""
         chosen_host = host or self.hosts[node]
         words = chosen_host.command(command(), "run", "--join", self.endpoint, "--nodes", "2")
         words += ["--node", str(node), "--secret", str(self.secret)]
@@ -134,17 +135,17 @@ def test_variables_count_over_all_nodes(job: Job) -> None:
 def test_the_order_of_starting_does_not_matter(job: Job) -> None:
     node_1 = job.start(1, "echo here")
     read_errors_until(node_1, "waiting for node 0 of 2 at")
-    zero = job.start(0, "echo here")
+    node_0 = job.start(0, "echo here")
     assert job.end() == [0, 0]
-    assert (zero.output, node_1.output) == ("[0] here\n", "[1] here\n")
+    assert (node_0.output, node_1.output) == ("[0] here\n", "[1] here\n")
 
 
 def test_a_launcher_says_whom_it_waits_for(job: Job) -> None:
-    zero = job.start(0, "echo here", "--nodes", "3")
-    read_errors_until(zero, f"waiting for nodes 1, 2 of 3 at {job.endpoint}")
+    node_0 = job.start(0, "echo here", "--nodes", "3")
+    read_errors_until(node_0, f"waiting for nodes 1, 2 of 3 at {job.endpoint}")
     node_1 = job.start(1, "echo here", "--nodes", "3")
     read_errors_until(node_1, "waiting for node 2 of 3")
-    read_errors_until(zero, "waiting for node 2 of 3")
+    read_errors_until(node_0, "waiting for node 2 of 3")
     job.start(2, "echo here", "--nodes", "3", host=job.hosts[1])
     assert job.end() == [0, 0, 0]
 
@@ -170,67 +171,67 @@ def test_hosts_may_have_only_ipv6(secret: Path) -> None:
     with Hosts(2, v6_only=True) as hosts:
         job = Job(hosts, secret)
         try:
-            zero, node_1 = (job.start(node, SHOW_VARIABLES) for node in range(2))
+            node_0, node_1 = (job.start(node, SHOW_VARIABLES) for node in range(2))
             assert job.end() == [0, 0]
         finally:
             job.close()
         assert fields(node_1.output)["MASTER_ADDR"] == hosts[0].v6
-        assert fields(zero.output)["STORE"] == f"[{hosts[0].v6}]:{PORT}"
+        assert fields(node_0.output)["STORE"] == f"[{hosts[0].v6}]:{PORT}"
 
 
 def test_the_secret_is_in_no_argument_variable_or_output(job: Job) -> None:
     content = job.secret.read_bytes()
     script = f"{sys.executable} -c '{READ_SECRET}' {job.secret}; exec sleep 1000"
     node_1 = job.start(1, script, "--log-level", "trace", workers=2)
-    zero = job.start(0, script, workers=1)
-    for launched, workers in ((zero, 1), (node_1, 2)):
+    node_0 = job.start(0, script, workers=1)
+    for launched, workers in ((node_0, 1), (node_1, 2)):
         launched.read_until("same True, sealed True", times=workers)
         for pid in launched.remaining_processes():
             for name in ("environ", "cmdline"):
-                visible = b""
+                visible_bytes = b""
                 with suppress(OSError):  # the process has ended meanwhile
-                    visible = Path(f"/proc/{pid}/{name}").read_bytes()
-                assert content not in visible
-                assert content.hex().encode() not in visible
-    zero.send(signal.SIGINT)
+                    visible_bytes = Path(f"/proc/{pid}/{name}").read_bytes()
+                assert content not in visible_bytes
+                assert content.hex().encode() not in visible_bytes
+    node_0.send(signal.SIGINT)
     job.end()
     for launched in job.launched:
         assert content.hex() not in launched.output + launched.errors
 
 
 def test_a_second_launcher_of_the_same_node_fails(job: Job) -> None:
-    zero = job.start(0, "echo here", "--nodes", "3")
-    read_errors_until(zero, "waiting for nodes 1, 2")
+    node_0 = job.start(0, "echo here", "--nodes", "3")
+    read_errors_until(node_0, "waiting for nodes 1, 2")
     node_1 = job.start(1, "echo here", "--nodes", "3")
-    read_errors_until(zero, "waiting for node 2")
-    second = job.start(1, "echo here", "--nodes", "3")
-    assert second.end() == 2
-    assert "node 1 has already joined, on" in second.errors
+    read_errors_until(node_0, "waiting for node 2")
+    second_launcher = job.start(1, "echo here", "--nodes", "3")
+    assert second_launcher.end() == 2
+    assert "node 1 has already joined, on" in second_launcher.errors
     job.start(2, "echo here", "--nodes", "3", host=job.hosts[1])
     assert job.end() == [0, 0, 2, 0]
     assert node_1.output == "[1] here\n"
-    assert "a launcher was rejected: node 1 has already joined" in zero.errors
+    assert "a launcher was rejected: node 1 has already joined" in node_0.errors
 
 
 def test_a_second_launcher_of_node_zero_fails(job: Job) -> None:
-    zero = job.start(0, "echo here")
-    read_errors_until(zero, "waiting for node 1 of 2")
+    node_0 = job.start(0, "echo here")
+    read_errors_until(node_0, "waiting for node 1 of 2")
     second_launcher = job.start(0, "echo here")
     assert second_launcher.end() == 1
     assert "is there another node 0?" in second_launcher.errors
-    second = job.start(0, "echo here", host=job.hosts[1])
-    assert second.end() == 2
-    assert "is not an address of this host" in second.errors
+    third_launcher = job.start(0, "echo here", host=job.hosts[1])
+    assert third_launcher.end() == 2
+    assert "is not an address of this host" in third_launcher.errors
     job.start(1, "echo here")
     assert job.end() == [0, 1, 2, 0]
 
 
 def test_different_numbers_of_nodes_fail_on_all_nodes(job: Job) -> None:
-    zero = job.start(0, "echo here", "--nodes", "2")
-    read_errors_until(zero, "waiting for node 1 of 2")
+    node_0 = job.start(0, "echo here", "--nodes", "2")
+    read_errors_until(node_0, "waiting for node 1 of 2")
     node_1 = job.start(1, "echo here", "--nodes", "3")
     assert job.end() == [2, 2]
-    for launched in (zero, node_1):
+    for launched in (node_0, node_1):
         assert "node 0 was started with --nodes 2, and node 1 on" in launched.errors
         assert launched.output == ""
 
@@ -238,22 +239,22 @@ def test_different_numbers_of_nodes_fail_on_all_nodes(job: Job) -> None:
 def test_different_secrets_fail_on_both_nodes(job: Job, tmp_path: Path) -> None:
     other_secret = tmp_path / "other"
     assert run("secret", str(other_secret)).process.returncode == 0
-    zero = job.start(0, "echo here", "--start-timeout", "15")
+    node_0 = job.start(0, "echo here", "--start-timeout", "15")
     node_1 = job.start(1, "echo here", "--secret", str(other_secret))
     assert job.end() == [1, 2]
     assert "the file with the secret must be the same on all hosts" in node_1.errors
-    assert "its file with the secret is different" in zero.errors
-    assert f"node 1 of 2 has not come to {job.endpoint} within 15 s" in zero.errors
-    assert "connections were rejected" in zero.errors
+    assert "its file with the secret is different" in node_0.errors
+    assert f"node 1 of 2 has not come to {job.endpoint} within 15 s" in node_0.errors
+    assert "connections were rejected" in node_0.errors
 
 
 def test_node_zero_says_that_it_does_not_know_the_name(job: Job) -> None:
-    zero = job.start(0, "echo here", "--join", "nowhere.invalid:4711")
+    node_0 = job.start(0, "echo here", "--join", "nowhere.invalid:4711")
     read_errors_until(
-        zero, "node 0 cannot listen at nowhere.invalid:4711 yet: the name is not known"
+        node_0, "node 0 cannot listen at nowhere.invalid:4711 yet: the name is not known"
     )
-    zero.send(signal.SIGTERM)
-    assert zero.end() != 0
+    node_0.send(signal.SIGTERM)
+    assert node_0.end() != 0
 
 
 @pytest.mark.parametrize("present_node", [0, 1])
@@ -268,13 +269,13 @@ def test_the_start_timeout_names_the_missing_node(job: Job, present_node: int) -
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("node", [0, 1])
 def test_a_signal_ends_a_launcher_that_waits(job: Job, node: int, number: int) -> None:
-    waiting = job.start(node, "echo here")
-    read_errors_until(waiting, "waiting for node")
+    waiting_launcher = job.start(node, "echo here")
+    read_errors_until(waiting_launcher, "waiting for node")
     for harmless in (signal.SIGWINCH, signal.SIGUSR1, signal.SIGCONT):
-        waiting.send(harmless)  # there are no workers yet that could get it
-    waiting.send(number)
+        waiting_launcher.send(harmless)  # no worker could get it yet
+    waiting_launcher.send(number)
     assert job.end() == [128 + number]
-    assert "before all nodes had joined" in waiting.errors
+    assert "before all nodes had joined" in waiting_launcher.errors
 
 
 @pytest.mark.parametrize("failing_node", [0, 1])
@@ -284,31 +285,33 @@ def test_a_failing_worker_ends_all_nodes(job: Job, failing_node: int) -> None:
     launched = [job.start(node, scripts[node]) for node in range(2)]
     codes = job.end()
     assert codes == [7, 7]
-    other = launched[1 - failing_node]
-    assert f"node {failing_node} (" in other.errors
-    assert f"rank {failing_node} (pid " in other.errors
-    assert "has exited with code 7" in other.errors
+    other_launcher = launched[1 - failing_node]
+    assert f"node {failing_node} (" in other_launcher.errors
+    assert f"rank {failing_node} (pid " in other_launcher.errors
+    assert "has exited with code 7" in other_launcher.errors
     assert "exited with code 7 " in launched[failing_node].errors
     # Node 0 shows the box of the node that failed first.
-    assert ("─ exit code 7 ─" in other.errors) == (failing_node == 1)
+    assert ("─ exit code 7 ─" in other_launcher.errors) == (failing_node == 1)
 
 
 def test_a_node_that_succeeds_waits_for_the_others(job: Job, tmp_path: Path) -> None:
     go_file = tmp_path / "go"
     os.mkfifo(go_file)
-    zero = job.start(0, "echo done")
+    node_0 = job.start(0, "echo done")
     node_1 = job.start(1, f"echo waits; read line < {go_file}; exit 9")
     node_1.read_until("waits")
-    zero.read_until("done")
-    read_errors_until(zero, "all workers of this node have ended; waiting for those of the other")
+    node_0.read_until("done")
+    read_errors_until(node_0, "all workers of this node have ended; waiting for those of the other")
     go_file.write_text("\n")
     assert job.end() == [9, 9]
-    assert "the workers of this node have succeeded, but the job has failed: node 1" in zero.errors
+    assert (
+        "the workers of this node have succeeded, but the job has failed: node 1" in node_0.errors
+    )
 
 
 def states_in_status(launched: CommandRun) -> dict[int, tuple[str, list[int]]]:
-    """Return the state of each rank that `farandole status` knows, and the ranks that this rank
-    waits for."""
+    """For each rank that `farandole status` shows, return its state and the ranks that it waits
+    for."""
     status = run("status", str(launched.process.pid), "--json")
     (job,) = json.loads(status.output)
     assert job["size"] == 2
@@ -322,19 +325,19 @@ def test_a_rank_of_another_node_that_comes_late_is_reported(
     for name, value in fake_py_spy(tmp_path, dump).items():
         monkeypatch.setenv(name, value)
     worker = Path(__file__).with_name("stalling_worker.py")
-    script = shlex.join(["exec", sys.executable, str(worker), "comes_late", str(tmp_path)])
-    zero, node_1 = (job.start(node, script, "--stall-warning", "1") for node in range(2))
-    read_errors_until(zero, r"stalled: barrier `[^`]+` waits for rank 1\n")
-    read_errors_until(zero, r"farandole:   rank 0 has been waiting in it for \d+(\.\d)? m?s")
+    script = shlex.join(["exec", sys.executable, str(worker), "come_late", str(tmp_path)])
+    node_0, node_1 = (job.start(node, script, "--stall-warning", "1") for node in range(2))
+    read_errors_until(node_0, r"stalled: barrier `[^`]+` waits for rank 1\n")
+    read_errors_until(node_0, r"farandole:   rank 0 has been waiting in it for \d+(\.\d)? m?s")
     read_errors_until(
-        zero, r"farandole:   rank 1 \(.+, pid \d+\) has not called it; its last call,"
+        node_0, r"farandole:   rank 1 \(.+, pid \d+\) has not called it; its last call,"
     )
-    read_errors_until(zero, r"farandole: rank 1 \(.+, pid \d+\) is here, innermost call first:")
-    read_errors_until(zero, r"farandole:     evaluate \(eval\.py:88\)")
-    assert states_in_status(zero) == {0: ("waits", [1]), 1: ("computes", [])}
+    read_errors_until(node_0, r"farandole: rank 1 \(.+, pid \d+\) is here, innermost call first:")
+    read_errors_until(node_0, r"farandole:     evaluate \(eval\.py:88\)")
+    assert states_in_status(node_0) == {0: ("waits", [1]), 1: ("computes", [])}
     assert states_in_status(node_1) == {1: ("computes", [])}
     (tmp_path / "go").touch()
-    read_errors_until(zero, r"farandole: barrier `[^`]+` went on after \d+\.\d s")
+    read_errors_until(node_0, r"farandole: barrier `[^`]+` went on after \d+\.\d s")
     (tmp_path / "end").touch()
     assert job.end() == [0, 0]
     assert "stalled" not in node_1.errors
@@ -361,7 +364,7 @@ def test_nothing_outlives_a_killed_launcher(job: Job, node: int, victim: str) ->
         launcher.read_until("waits as")
     agent = int(re.findall(r"agent (\d+)", launched[node].output)[0])
     os.kill(launched[node].process.pid if victim == "foreground" else agent, signal.SIGKILL)
-    codes = job.end()  # checks that no process is left
+    codes = job.end()  # this also checks that no process is left
     assert codes[node] in (-signal.SIGKILL, 128 + signal.SIGKILL)
     assert codes[1 - node] == 1
     message = "the launcher of node 0 is gone" if node == 0 else "node 1 ("
@@ -413,9 +416,9 @@ def test_status_on_node_zero_shows_the_cores_of_other_nodes(job: Job) -> None:
     for launcher in launched:
         launcher.read_until("waits as", times=2)
     cores: list[str | None] = []
-    while len(cores) < 4:  # fail_after_timeout() ends this loop, too
-        (found,) = json.loads(run("status", str(launched[0].process.pid), "--json").output)
-        cores = [row["cores"] for row in found["ranks"]]
+    while len(cores) < 4:  # fail_after_timeout() limits this loop, too
+        (shown_job,) = json.loads(run("status", str(launched[0].process.pid), "--json").output)
+        cores = [row["cores"] for row in shown_job["ranks"]]
     assert None not in cores
     assert cores[:2] == cores[2:]
     launched[0].send(signal.SIGINT)
@@ -463,9 +466,9 @@ def test_the_secret_file_is_private_and_never_replaced(secret: Path) -> None:
     assert secret.stat().st_mode & 0o7777 == 0o600
     content_before = secret.read_bytes()
     assert len(content_before) == 32
-    second = run("secret", str(secret))
-    assert second.process.returncode == 2
-    assert "File exists" in second.errors
+    second_run = run("secret", str(secret))
+    assert second_run.process.returncode == 2
+    assert "File exists" in second_run.errors
     assert secret.read_bytes() == content_before
     assert run("secret").process.returncode == 2
 

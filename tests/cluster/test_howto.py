@@ -1,4 +1,5 @@
-"""The page about functions is correct: its cells, run in order, print what the page shows."""
+"""The page docs/howto/functions.md is correct: its cells, run in order, print what the page
+shows."""
 
 from __future__ import annotations
 

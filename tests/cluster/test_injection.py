@@ -1,8 +1,8 @@
 """Each test lets one system call fail, be interrupted, or do less than requested.
 
-A shim (shims/faults.c) puts a fault into the n-th call of the launcher or of one worker. An
-interrupted call changes no result. A call that the system rejects leads to an error that says so.
-The program is small_worker.py, whose output depends on every bit of its results.
+The library shims/faults.c puts a fault into the n-th such call of the launcher or of one worker. If
+a call is interrupted, the results must stay the same. If a call fails, an error must say why. The
+program is small_worker.py, whose output depends on every bit of its results.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ import pytest
 from launched import CommandRun, run
 
 HERE = Path(__file__).parent
-SHORT_JOB = (sys.executable, str(HERE / "small_worker.py"), "short")
-# A test tries this number of faults, in some hundred calls. The printed seed chooses the calls.
+SHORT_JOB = (sys.executable, str(HERE / "small_worker.py"), "make_few_calls")
+# A test injects this number of faults, each in another job. The job makes some hundred such calls,
+# and the printed seed chooses those that get a fault.
 FAULTS_PER_TEST = 8
 
 
@@ -36,7 +37,8 @@ def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class InjectedRun:
-    """One run of the short job with a fault in one call; with number 0, calls are only counted."""
+    """One run of the short job with a fault in the call with this number. With number 0, it only
+    counts the calls."""
 
     def __init__(self, shim: Path, counters: Path, target: str, kind: str, number: int) -> None:
         counters.write_bytes(bytes(16))
@@ -109,7 +111,7 @@ def test_a_rejected_call_is_reported(inject: InjectFault, target: str) -> None:
         run_with_fault = inject(target, "LIMIT", number)
         faults += run_with_fault.faults
         code = run_with_fault.job.process.returncode
-        if code == 0:  # the launcher or the engine had an alternative to this call
+        if code == 0:  # the launcher or the engine could do without this call
             assert run_with_fault.results() == run_without_fault.results(), (
                 run_with_fault.description
             )
@@ -117,7 +119,7 @@ def test_a_rejected_call_is_reported(inject: InjectFault, target: str) -> None:
         assert code in (1, 126, 127), run_with_fault.description
         assert re.search(REASON_WORDS, run_with_fault.job.errors), run_with_fault.description
         assert "bug in the engine" not in run_with_fault.job.errors, run_with_fault.description
-        if target != "launcher":  # the other rank must report the failure, too
+        if target != "launcher":  # both ranks must report the failure
             other_rank = "1" if target == "0" else "0"
             pattern = rf"\[{other_rank}\] .*rank {target}\b"
             assert re.search(pattern, run_with_fault.job.errors), run_with_fault.description
@@ -125,7 +127,9 @@ def test_a_rejected_call_is_reported(inject: InjectFault, target: str) -> None:
 
 
 def test_many_signals_change_nothing() -> None:
-    job = run("run", "-n", "2", sys.executable, str(HERE / "small_worker.py"), "signals")
+    job = run(
+        "run", "-n", "2", sys.executable, str(HERE / "small_worker.py"), "make_calls_under_signals"
+    )
     assert job.process.returncode == 0, job.errors
     assert job.output.count("survived all signals") == 2, job.output
     assert len(set(re.findall(r"result (\w+)", job.output))) == 1, job.output

@@ -25,7 +25,8 @@ from farandole.jobs import launched_worker
 from farandole.jobs.channel import OutgoingMessage
 
 CALLING_PROGRAM = str(Path(__file__).with_name("calling_program.py"))
-# The launcher prints a notice if it chooses the number of threads, and if a rank is late.
+# Without these variables, the launcher prints a notice if it chooses the number of threads, and if
+# a rank is late.
 WITHOUT_NOTICES = {"OMP_NUM_THREADS": "1", "FARANDOLE_STALL_WARNING": "0"}
 
 
@@ -89,7 +90,7 @@ def test_an_exception_arrives_with_its_rank(capfd: pytest.CaptureFixture[str]) -
     def work() -> None:
         from farandole import calls  # noqa: PLC0415
 
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # 7 s instead of 2 s for their own errors
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # 7 s instead of 2 s to end
         farandole.init()
         if farandole.rank() == 1:
             raise ValueError("no data")
@@ -151,16 +152,16 @@ def test_a_result_that_cannot_be_pickled_is_named() -> None:
 
 
 def test_a_result_that_cannot_be_unpickled_is_named() -> None:
-    class Wrong:
+    class FailingToUnpickle:
         def __reduce__(self) -> object:
             return int, ("x",)
 
     with pytest.raises(
         farandole.WorkerError,
         match=r"^rank 0 \(pid \d+\) has returned something of"
-        " the type .*Wrong that cannot be unpickled here: ValueError: invalid",
+        " the type .*FailingToUnpickle that cannot be unpickled here: ValueError: invalid",
     ):
-        farandole.run(Wrong, env=WITHOUT_NOTICES)
+        farandole.run(FailingToUnpickle, env=WITHOUT_NOTICES)
 
 
 interruptions: list[str] = []
@@ -424,7 +425,7 @@ def test_workers_are_launched_and_awaited() -> None:
 
 def test_a_worker_that_has_not_ended_in_time_goes_on() -> None:
     workers = farandole.launch_workers(2, ["sh", "-c", "echo $FARANDOLE_RANK; exec sleep 1000"])
-    while not all(worker.pid for worker in workers):  # the others may not have written yet
+    while not all(worker.pid for worker in workers):  # the other workers may not have written yet
         farandole.await_workers(workers, timeout=0.01)
     outcomes = farandole.await_workers(workers, timeout=0)
     assert all(isinstance(outcome, TimeoutError) for outcome in outcomes)
@@ -433,8 +434,10 @@ def test_a_worker_that_has_not_ended_in_time_goes_on() -> None:
     farandole.stop_workers(workers)
     assert [worker.state for worker in workers] == ["stopped", "stopped"]
     assert [worker.exit_code for worker in workers] == [143, 143]
-    (first, _) = farandole.await_workers(workers, timeout=float("inf"))
-    assert re.fullmatch(r"rank 0 \(pid \d+\) was killed by signal 15 \(SIGTERM\)", str(first))
+    (first_outcome, _) = farandole.await_workers(workers, timeout=float("inf"))
+    assert re.fullmatch(
+        r"rank 0 \(pid \d+\) was killed by signal 15 \(SIGTERM\)", str(first_outcome)
+    )
     assert_nothing_is_left()
 
 
@@ -450,7 +453,8 @@ def test_a_worker_that_ignores_signals_is_killed() -> None:
 
 @pytest.mark.parametrize("grace_time", [0, 3])
 def test_workers_are_stopped_by_a_program_that_ignores_interrupts(grace_time: float) -> None:
-    """Shells let programs in the background ignore SIGINT, and so the launcher ignores it."""
+    """If a shell starts a program in the background, the program ignores SIGINT, and so does the
+    launcher that it starts. stop_workers() must work all the same."""
     previous_handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         workers = farandole.launch_workers(1, ["sh", "-c", 'trap "" TERM; echo ready; sleep 1000'])
@@ -460,8 +464,8 @@ def test_workers_are_stopped_by_a_program_that_ignores_interrupts(grace_time: fl
     finally:
         signal.signal(signal.SIGINT, previous_handler)
     assert workers[0].exit_code == 137
-    # Without a second signal, the launcher kills it after 30 s. On a busy machine, two signals may
-    # arrive at the same time, and then they count as one.
+    # The second signal makes the launcher kill the worker. On a busy machine, two signals may
+    # arrive together and count as one; then the launcher kills the worker after 30 s.
     texts = ["a second signal (SIGTERM); killing rank 0"]
     texts += ["rank 0 did not end within 30 s; killing"] * (grace_time == 0)
     assert any(text in workers.messages for text in texts), workers.messages

@@ -1,12 +1,12 @@
-"""Situations in which users of other libraries have reported bugs, repeated with Farandole.
+"""Bugs that users of other libraries have reported. The tests repeat the situations with Farandole.
 
 Each test repeats one report. Its name ends with the project and the number of the issue. Its
-docstring says what happened in that project, and what must happen here. docs/elastic.md has a table
-of them.
+docstring says first what happened in that project, and then what must happen here. docs/elastic.md
+has a table of them.
 
-Two tests are elsewhere, because they need hosts with networks of their own, or send single
+Two tests are in other files. One needs hosts with networks of their own, and the other sends single
 messages: test_a_host_that_is_cut_off_comes_back_pytorch_111646 in test_elastic_hosts.py, and
-StoreServer.ALengthThatLiesGetsNoAnswer in src/rendezvous/store_server_test.cc.
+StoreServer.AMessageWithAWrongLengthGetsNoAnswer in src/rendezvous/store_server_test.cc.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ ROOT = HERE.parents[1]
 LEDGER_TRAINING = (sys.executable, str(HERE / "elastic_worker.py"))
 PROGRAMS = (sys.executable, str(HERE / "known_bug_programs.py"))
 FLAGS = ("--min-workers", "1", "--cooldown-range", "0,1")
-# Words that a process prints if a bug in our own code ends it.
+# If a message contains one of these words, a bug in our own code has ended a process.
 CRASH_WORDS = re.compile(r"terminate called|SIGABRT|SIGSEGV|code 134|code 139|bug in the engine")
 
 
@@ -46,18 +46,19 @@ def host_list(tmp_path: Path) -> HostList:
 
 
 @pytest.fixture
-def stop(tmp_path: Path) -> Path:
-    """Return the path of a file. A training that waits for this file ends when the file exists."""
+def stop_file(tmp_path: Path) -> Path:
+    """Return the path of a file that does not exist yet. Trainings wait for it: when the test makes
+    it, they end."""
     return tmp_path / "stop"
 
 
 def workers_of(job: CommandRun) -> dict[int, int]:
     """Return the process ids of the workers that run, by their numbers."""
-    found = {
+    matches = {
         pid: re.search(r"\0FARANDOLE_ELASTIC_WORKER=(\d+)\0", environment_of(pid))
         for pid in job.remaining_processes()
     }
-    return {int(match[1]): pid for pid, match in found.items() if match}
+    return {int(match[1]): pid for pid, match in matches.items() if match}
 
 
 def ancestors_of(pid: int) -> Iterator[int]:
@@ -67,13 +68,13 @@ def ancestors_of(pid: int) -> Iterator[int]:
 
 
 def launcher_of(job: CommandRun, worker: int) -> int:
-    """Return the process that starts the workers of the host that has this worker."""
+    """Return the process that has started the workers of the host on which this worker runs."""
     ancestors = ancestors_of(workers_of(job)[worker])
     return next(pid for pid in ancestors if parent_of(pid) == job.process.pid)
 
 
 def kill_host(job: CommandRun, worker: int) -> None:
-    """Kill all processes of the host that has this worker."""
+    """Kill all processes of the host on which this worker runs."""
     launcher = launcher_of(job, worker)
     for pid in job.remaining_processes():
         if launcher in ancestors_of(pid):
@@ -85,17 +86,18 @@ def open_descriptors(pid: int) -> int:
 
 
 def endpoints_of(job: CommandRun) -> dict[tuple[str, int], int]:
-    """Return the addresses and ports at which processes of the job listen, with the processes."""
+    """Return the addresses and ports at which processes of the job listen, each with its process
+    id."""
     job_pids = job.remaining_processes()
     rows = subprocess.run(["ss", "-Hltnp"], check=True, capture_output=True, text=True).stdout
-    found = {}
+    endpoints = {}
     for row in rows.splitlines():
         owner = re.search(r"pid=(\d+)", row)
         address, port = row.split()[3].rsplit(":", 1)
         if owner and int(owner[1]) in job_pids:
-            found[address.strip("[]"), int(port)] = int(owner[1])
-    assert found, rows
-    return found
+            endpoints[address.strip("[]"), int(port)] = int(owner[1])
+    assert endpoints, rows
+    return endpoints
 
 
 def read_start(job: CommandRun, workers: int) -> dict[int, int]:
@@ -153,7 +155,7 @@ print(f"worker {number} (pid {os.getpid()}) has the right sum", flush=True)
 
 def test_the_others_survive_the_kill_of_one_worker_horovod_2908() -> None:
     """Rank 1 of 4 was killed while PyTorch trained. The other three ranks aborted by an uncaught
-    exception of Gloo. Since then, the tests of this case are skipped.
+    exception of Gloo. Since then, Horovod skips its own tests of this case.
 
     Here, the other three ranks keep their processes and continue as a group of three. Each element
     of the weights is the sum of all batches, each counted once."""
@@ -161,15 +163,15 @@ def test_the_others_survive_the_kill_of_one_worker_horovod_2908() -> None:
     with CommandRun("run", "-n", "4", *flags, sys.executable, "-c", TORCH_TRAINING) as job:
         first_workers = read_start(job, 4)
         expect_success(job)
-    first_workers.pop(1, None)  # it may have been dead already
+    first_workers.pop(1, None)  # the worker may have been dead already
     assert pids_of_finished_workers(job) == first_workers
     assert job.output.count("is one of 3") == 3
     assert "worker 1 (pid" in job.errors and "killed by signal 9" in job.errors
 
 
 def test_a_job_whose_hosts_all_fail_ends_horovod_2030() -> None:
-    """Horovod's tests in which all hosts fail, or in which too few hosts are found, did not work.
-    They are skipped for all frameworks.
+    """Horovod's own tests in which all hosts fail, or in which too few hosts are found, did not
+    work. Horovod skips them for all frameworks.
 
     Here, a job whose workers fail on all hosts ends, and shows the failure of one worker."""
     program = "import os, farandole; farandole.init(); os._exit(3)"
@@ -180,8 +182,8 @@ def test_a_job_whose_hosts_all_fail_ends_horovod_2030() -> None:
 
 
 def test_a_job_with_too_few_hosts_ends_at_its_limit_horovod_2030(host_list: HostList) -> None:
-    """Here, a job that does not find enough hosts ends after --elastic-timeout, at its start and
-    also later, and says what is missing."""
+    """The same report as in the test above. Here, a job that does not find enough hosts, at its
+    start or later, ends after --elastic-timeout, and says what is missing."""
     host_list.set("127.0.0.1:1")
     flags = [*host_list.flags(2), "-n", "2", "--min-workers", "2", "--elastic-timeout", "5"]
     job = run("run", *flags, "true")
@@ -206,15 +208,15 @@ def test_a_job_with_too_few_hosts_ends_at_its_limit_horovod_2030(host_list: Host
 def test_a_host_leaves_and_too_few_are_left_horovod_3494(
     host_list: HostList, leaves_by: str
 ) -> None:
-    """A host left in an orderly way, and fewer hosts than the minimum were left. When a new host
+    """A host left in an orderly way, so the job had fewer hosts than its minimum. When a new host
     came, the old workers did not sync the state, and the new worker waited in the sync forever.
 
-    Here, all workers get the state, both if the host is removed from the list and if it ends by
-    itself."""
+    Here, all workers sync the state, both if the host is removed from the list and if its launcher
+    gets SIGTERM."""
     host_list.set("127.0.0.1:1", "127.0.0.2:1")
     flags = [*host_list.flags(2), "-n", "2", "--min-workers", "2", "--grace-time", "1"]
     with CommandRun("run", *flags, *LEDGER_TRAINING, environment=host_list.environment()) as job:
-        first = read_start(job, 2)
+        first_pids = read_start(job, 2)
         if leaves_by == "SIGTERM":
             kill(launcher_of(job, 1), signal.SIGTERM)
             read_errors_until(job, r"node \d has left")
@@ -223,17 +225,17 @@ def test_a_host_leaves_and_too_few_are_left_horovod_3494(
             read_errors_until(job, r"node \d leaves")
         host_list.set("127.0.0.1:1", "127.0.0.3:1")
         job.read_until("of 2 at batch", times=4)
-        host_list.stop.touch()
+        host_list.stop_file.touch()
         expect_success(job)
     assert pids_of_finished_workers(job).keys() == {0, 2}
-    assert pids_of_finished_workers(job)[0] == first[0]
+    assert pids_of_finished_workers(job)[0] == first_pids[0]
 
 
 def test_a_worker_fails_while_hosts_are_discovered_horovod_3014(
     host_list: HostList, tmp_path: Path
 ) -> None:
-    """A worker failed while the driver waited for the script that lists the hosts. The driver held
-    its lock meanwhile, and all workers waited forever.
+    """A worker failed while the driver waited for the script that lists the hosts. During this
+    time, the driver kept a lock, so all workers waited forever.
 
     Here, the others form a group, and a new worker joins, while the script still runs. Later, the
     driver uses the output of the script."""
@@ -244,43 +246,45 @@ def test_a_worker_fails_while_hosts_are_discovered_horovod_3014(
     )
     flags = [*host_list.flags(3), *DELAYED_RESTART, "-n", "2", "--host-discovery-script", script]
     with CommandRun("run", *flags, *LEDGER_TRAINING, environment=host_list.environment()) as job:
-        first = read_start(job, 2)
+        first_pids = read_start(job, 2)
         block_file.touch()
         while not begun_file.exists():
             time.sleep(0.01)
-        kill(first[1])
+        kill(first_pids[1])
         job.read_until("of 1 at batch")
         job.read_until("of 2 at batch", times=4)
         assert block_file.exists()
         host_list.set("127.0.0.1:2", "127.0.0.2:1")
         block_file.unlink()
         job.read_until("of 3 at batch", times=3)
-        host_list.stop.touch()
+        host_list.stop_file.touch()
         expect_success(job)
     assert pids_of_finished_workers(job).keys() == {0, 2, 3}
-    assert pids_of_finished_workers(job)[0] == first[0]
+    assert pids_of_finished_workers(job)[0] == first_pids[0]
 
 
-def test_a_thread_makes_calls_while_a_host_is_lost_horovod_3264(stop: Path) -> None:
+def test_a_thread_makes_calls_while_a_host_is_lost_horovod_3264(stop_file: Path) -> None:
     """All workers of one of two hosts were killed. The workers of the other host ended with code
-    134, because a thread made calls during the shutdown of the library.
+    134, because a thread still made calls while the library shut down.
 
     Here, a thread makes calls all the time, also while the worker leaves the job and the job is
     formed again. Each call has a correct result or an error, and no process aborts."""
     program = (*PROGRAMS, "calls_in_a_thread")
     hosts = ("-H", "127.0.0.1:2,127.0.0.2:2")
-    with CommandRun("run", *hosts, *FLAGS, *program, environment={"HOLD_UNTIL": str(stop)}) as job:
-        first = read_start(job, 4)
+    with CommandRun(
+        "run", *hosts, *FLAGS, *program, environment={"HOLD_UNTIL": str(stop_file)}
+    ) as job:
+        first_pids = read_start(job, 4)
         for worker in (2, 3):
-            kill(first[worker])
+            kill(first_pids[worker])
         job.read_until("is one of 4", times=8)
-        stop.touch()
+        stop_file.touch()
         expect_success(job)
-    found = re.findall(r"worker \d+ \(pid (\d+)\) has the right counts; (\d+) calls", job.output)
-    failed_calls = {int(pid): int(number) for pid, number in found}
+    matches = re.findall(r"worker \d+ \(pid (\d+)\) has the right counts; (\d+) calls", job.output)
+    failed_calls = {int(pid): int(number) for pid, number in matches}
     assert len(failed_calls) == 4
     for survivor in (0, 1):
-        assert failed_calls[first[survivor]] > 0
+        assert failed_calls[first_pids[survivor]] > 0
 
 
 KERAS_TRAINING = """
@@ -330,16 +334,16 @@ KERAS = (sys.executable, "-c", KERAS_TRAINING)
 
 
 @pytest.fixture
-def keras(stop: Path) -> dict[str, str]:
+def keras(stop_file: Path) -> dict[str, str]:
     """Return the variables for KERAS_TRAINING."""
-    return {"KERAS_BACKEND": "tensorflow", "TF_CPP_MIN_LOG_LEVEL": "3", "STOP": str(stop)}
+    return {"KERAS_BACKEND": "tensorflow", "TF_CPP_MIN_LOG_LEVEL": "3", "STOP": str(stop_file)}
 
 
 def test_a_new_worker_with_a_new_optimizer_starts_horovod_2652(
-    stop: Path, keras: dict[str, str]
+    stop_file: Path, keras: dict[str, str]
 ) -> None:
-    """Keras trained with Adam, and a new worker took the place of a lost one. The optimizer of the
-    new worker had no variables yet, so the workers sent different variables, and all waited
+    """In a training of Keras with Adam, a new worker took the place of a lost one. The optimizer of
+    the new worker had no variables yet, so the workers sent different variables, and all waited
     forever.
 
     Here, the new worker gets all variables of the model and of the optimizer. In the end, each of
@@ -349,17 +353,17 @@ def test_a_new_worker_with_a_new_optimizer_starts_horovod_2652(
         survivor = workers_of(job)[0]
         kill(workers_of(job)[1])
         job.read_until("worker 2 is one of 2")
-        stop.touch()
+        stop_file.touch()
         expect_success(job)
     assert pids_of_finished_workers(job).keys() == {0, 2}
     assert pids_of_finished_workers(job)[0] == survivor
 
 
 def test_a_new_host_joins_during_fit_horovod_2285(
-    stop: Path, host_list: HostList, keras: dict[str, str]
+    stop_file: Path, host_list: HostList, keras: dict[str, str]
 ) -> None:
-    """A host was added while Keras trained. The new worker began to train, while the old workers
-    waited for it in the sync of the state, forever.
+    """A host was added while Keras trained. The new worker began to train without a sync of the
+    state, while the old workers waited for it in this sync forever.
 
     Here, the training of one worker goes on with two, and each variable is as in a training of one
     worker."""
@@ -368,53 +372,55 @@ def test_a_new_host_joins_during_fit_horovod_2285(
         job.read_until("worker 0 is one of 1, at epoch 0")
         host_list.set("127.0.0.1:1", "127.0.0.2:1")
         job.read_until("worker 1 is one of 2")
-        stop.touch()
+        stop_file.touch()
         expect_success(job)
     assert pids_of_finished_workers(job).keys() == {0, 1}
 
 
 def test_the_others_wait_when_a_needed_host_is_lost_horovod_2484() -> None:
-    """Three hosts were the minimum, and one was shut down. Sometimes the other hosts did not wait
-    for a new one. Their workers all failed by an uncaught exception of the background thread.
+    """The job needed at least three hosts, and one of its three hosts was shut down. Sometimes the
+    others did not wait for a new host: all their workers failed by an uncaught exception of a
+    background thread.
 
     Here, the other workers keep the state and wait until the host is there again."""
     hosts = ("-H", "127.0.0.1:1,127.0.0.2:1,127.0.0.3:1", "--min-workers", "3")
     # The training waits in the middle for a worker with the number 3.
     environment = {"NEW_WORKERS_FROM": "3"}
     with CommandRun("run", *hosts, *LEDGER_TRAINING, environment=environment) as job:
-        first = read_start(job, 3)
+        first_pids = read_start(job, 3)
         kill_host(job, 2)
         expect_success(job)
     assert pids_of_finished_workers(job).keys() == {0, 1, 3}, job.errors
-    assert {0: first[0], 1: first[1]}.items() <= pids_of_finished_workers(job).items()
+    assert {0: first_pids[0], 1: first_pids[1]}.items() <= pids_of_finished_workers(job).items()
     assert not re.search(r"of [12] at batch", job.output)
     assert "(127.0.0.3) is gone" in job.errors
 
 
-def test_a_worker_with_a_process_set_is_lost_horovod_4021(stop: Path) -> None:
+def test_a_worker_with_a_process_set_is_lost_horovod_4021(stop_file: Path) -> None:
     """Three workers had the process sets [1] and [0, 2]. When a worker was killed, the others
     failed, too.
 
-    Here, the others add their process sets again, and each element of each answer is right. The
-    objects of the lost process sets raise an error that says what to do."""
+    Here, the others go on with process sets that they add again, and each element of their results
+    is right. The old process sets raise an error that says what to do."""
     program = (*PROGRAMS, "calls_in_process_sets")
     with CommandRun(
-        "run", "-n", "3", *FLAGS, *program, environment={"HOLD_UNTIL": str(stop)}
+        "run", "-n", "3", *FLAGS, *program, environment={"HOLD_UNTIL": str(stop_file)}
     ) as job:
-        first = read_start(job, 3)
+        first_pids = read_start(job, 3)
         job.read_until("is one of 3", times=6)
-        stop.touch()
+        stop_file.touch()
         expect_success(job)
     ended_pids = dict(re.findall(r"worker (\d+) \(pid (\d+)\) has the right counts", job.output))
     assert ended_pids.keys() == {"0", "2", "3"}
-    assert [int(ended_pids["0"]), int(ended_pids["2"])] == [first[0], first[2]]
+    assert [int(ended_pids["0"]), int(ended_pids["2"])] == [first_pids[0], first_pids[2]]
 
 
 def test_process_sets_that_would_be_lost_are_rejected_horovod_4021() -> None:
-    """The program of the report adds its process sets before the function that trains. A later
-    worker would wait there for the others, which are already in the function.
+    """The program of the same report adds its process sets before it calls the function that
+    trains. A worker that joins later would wait there for the others, which are already in the
+    function.
 
-    Here, the first workers already get an error that says where the call belongs."""
+    Here, already the first workers get an error that says where the program must make this call."""
     program = "import farandole; farandole.init(); farandole.add_process_set([0, 1])"
     job = run("run", "-n", "2", *FLAGS, sys.executable, "-c", program)
     assert job.process.returncode == 1
@@ -435,35 +441,35 @@ def clock_shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_changes_within_one_second_both_count_horovod_time_stamps(
     clock_shim: Path, host_list: HostList, step: int
 ) -> None:
-    """Each change of the hosts had a time stamp in whole seconds, and only a greater one counted.
-    So the second of two changes within one second was lost, or a change after the clock was set
-    back.
+    """In Horovod, each change of the hosts had a time stamp in whole seconds, and counted only if
+    this was greater than the last one. So a second change within one second was lost, and also a
+    change after the clock was set back.
 
-    Here, no decision depends on the wall clock: for all processes of this job, it stands still, or
-    runs backwards."""
+    Here, no decision depends on the wall clock. In this test, the clock of all processes of the job
+    stands still, or runs backwards."""
     clock = {"LD_PRELOAD": str(clock_shim), "CLOCK_START": "1700000000", "CLOCK_STEP": str(step)}
     host_list.set("127.0.0.1:1", "127.0.0.2:1")
     flags = [*host_list.flags(3), "-n", "2"]
     with CommandRun(
         "run", *flags, *LEDGER_TRAINING, environment=host_list.environment() | clock
     ) as job:
-        first = read_start(job, 2)
-        kill(first[1])  # a change by a failure, and one by the list
+        first_pids = read_start(job, 2)
+        kill(first_pids[1])  # the failure is one change of the hosts, and the new list is another
         host_list.set("127.0.0.1:1", "127.0.0.3:1", "127.0.0.4:1")
         job.read_until("of 3 at batch", times=3)
         known_workers = workers_of(job)
-        # Two changes right after each other. If the first one is not seen, one host leaves and
-        # another one comes in the same change.
+        # Change the list twice without a pause. If the driver misses the first list, it sees one
+        # change, in which one host leaves and another one comes.
         host_list.set("127.0.0.1:1", "127.0.0.3:1", "127.0.0.4:1", "127.0.0.5:1")
         host_list.set("127.0.0.1:1", "127.0.0.3:1", "127.0.0.5:1")
         while not (new := workers_of(job).keys() - known_workers.keys()):
             time.sleep(0.02)
         job.read_until(f"worker {max(new)} has rank")
         read_errors_until(job, r"has left[\s\S]*has left")
-        host_list.stop.touch()
+        host_list.stop_file.touch()
         expect_success(job)
     assert len(pids_of_finished_workers(job)) == 3, job.output + job.errors
-    assert {0: first[0]}.items() <= pids_of_finished_workers(job).items()
+    assert {0: first_pids[0]}.items() <= pids_of_finished_workers(job).items()
     assert max(new) in pids_of_finished_workers(job)
 
 
@@ -480,20 +486,21 @@ MAY_LOOK_AT_THE_WALL_CLOCK = {
 
 
 def test_no_decision_looks_at_the_wall_clock_horovod_time_stamps() -> None:
-    """The test above passes because no decision uses the wall clock. So every file that reads the
-    wall clock must be on the list."""
+    """The test above passes because no decision uses the wall clock. To keep it so, every file that
+    reads the wall clock must be in MAY_LOOK_AT_THE_WALL_CLOCK."""
     wall_clock = re.compile(r"system_clock|CLOCK_REALTIME|gettimeofday|\btime\((nullptr|NULL|0)\)")
-    found = {
+    files = {
         file.name
         for file in (ROOT / "src").rglob("*")
         if file.suffix in (".cc", ".h") and "_test." not in file.name
         if wall_clock.search(file.read_text())
     }
-    assert found == MAY_LOOK_AT_THE_WALL_CLOCK
+    assert files == MAY_LOOK_AT_THE_WALL_CLOCK
 
 
 def is_open(stranger: socket.socket) -> bool:
-    """Return whether the other end has not closed this connection."""
+    """Return whether the connection still exists: the process at its other end has not closed
+    it."""
     stranger.setblocking(False)
     try:
         return stranger.recv(1) != b""
@@ -505,20 +512,20 @@ def is_open(stranger: socket.socket) -> bool:
 
 @pytest.mark.parametrize("free_descriptors", [None, 8], ids=["128 files", "8 free files"])
 def test_strangers_take_all_descriptors_gloo_emfile(
-    stop: Path, free_descriptors: int | None
+    stop_file: Path, free_descriptors: int | None
 ) -> None:
-    """200 idle connections came to a process that may have 128 open files. Accepting one of them
+    """Strangers opened 200 idle connections to a process that may have 128 open files. An accept()
     failed, and this ended the process (measured with Gloo; there is no issue about it).
 
-    Here, strangers can use only a part of the 128 files. If even this part is too much, some of
-    their connections are closed. The training goes on, and a new worker joins."""
+    Here, strangers can use only a part of the 128 files. If a process has fewer free descriptors,
+    it closes some of these connections. The training goes on, and a new worker joins."""
     job = CommandRun(
         *("run", "-H", "127.0.0.1:1,127.0.0.2:1", *FLAGS, *LEDGER_TRAINING),
-        environment={"HOLD_UNTIL": str(stop)},
+        environment={"HOLD_UNTIL": str(stop_file)},
         before_exec=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (128, 128)),
     )
     with job, ExitStack() as strangers:
-        first = read_start(job, 2)
+        first_pids = read_start(job, 2)
         endpoints = endpoints_of(job)
         listeners = set(endpoints.values())
         for pid in listeners if free_descriptors else ():
@@ -531,12 +538,12 @@ def test_strangers_take_all_descriptors_gloo_emfile(
         assert all(open_descriptors(pid) < 100 for pid in listeners)
         while sum(map(is_open, sockets)) > (free_descriptors or 64) * len(listeners):
             time.sleep(0.05)
-        kill(first[1])
+        kill(first_pids[1])
         job.read_until("of 2 at batch", times=4)
-        stop.touch()
+        stop_file.touch()
         expect_success(job)
     assert pids_of_finished_workers(job).keys() == {0, 2}
-    assert pids_of_finished_workers(job)[0] == first[0]
+    assert pids_of_finished_workers(job)[0] == first_pids[0]
 
 
 def messages_with_false_lengths() -> list[bytes]:
@@ -563,7 +570,7 @@ def answer_to(endpoint: tuple[str, int], message: bytes) -> bytes:
             stranger.sendall(message)
             stranger.shutdown(socket.SHUT_WR)
             return stranger.recv(1)
-        except OSError:  # it is closed already
+        except OSError:  # the connection is closed already
             return b""
 
 
@@ -572,18 +579,20 @@ def resident_bytes(pid: int) -> int:
     return pages * resource.getpagesize()
 
 
-def test_false_message_lengths_get_no_answer_munge_cve_2026_25506(stop: Path) -> None:
-    """A client of munged, which signs for Slurm, gave a length that was larger than its message.
-    The daemon wrote past its memory and could be made to tell its key.
+def test_false_message_lengths_get_no_answer_munge_cve_2026_25506(stop_file: Path) -> None:
+    """A client of munged, the daemon that signs messages for Slurm, sent a message with a length
+    that was larger than the message. The daemon wrote past its memory, and could be made to reveal
+    its key.
 
     Here, messages of strangers with such lengths come to all ports of a job. None of them gets an
     answer or memory, and the training goes on. The unit test StoreServer.
-    ALengthThatLiesGetsNoAnswer gives such lengths to the store, as a worker of the job."""
+    AMessageWithAWrongLengthGetsNoAnswer sends such lengths to the store, as a worker of the job
+    could."""
     hosts = ("-H", "127.0.0.1:1,127.0.0.2:1")
     with CommandRun(
-        "run", *hosts, *FLAGS, *LEDGER_TRAINING, environment={"HOLD_UNTIL": str(stop)}
+        "run", *hosts, *FLAGS, *LEDGER_TRAINING, environment={"HOLD_UNTIL": str(stop_file)}
     ) as job:
-        first = read_start(job, 2)
+        first_pids = read_start(job, 2)
         endpoints = endpoints_of(job)
         resident_before = {pid: resident_bytes(pid) for pid in endpoints.values()}
         for message in messages_with_false_lengths() * 20:
@@ -591,6 +600,6 @@ def test_false_message_lengths_get_no_answer_munge_cve_2026_25506(stop: Path) ->
                 assert answer_to(endpoint, message) == b"", message
         for pid, bytes_before in resident_before.items():
             assert resident_bytes(pid) - bytes_before < 8 << 20
-        stop.touch()
+        stop_file.touch()
         expect_success(job)
-    assert pids_of_finished_workers(job) == first
+    assert pids_of_finished_workers(job) == first_pids

@@ -1,7 +1,7 @@
 """The files of examples/kubernetes: their fields, and what the commands of their pods do.
 
-There is no cluster. Network namespaces stand for pods. They have only the names and variables that
-Kubernetes and the MPI Operator give to pods.
+The tests use no cluster: network namespaces stand for the pods. They have only those names and
+variables that Kubernetes and the MPI Operator give to pods.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def job_around(specification: dict[str, Any]) -> dict[str, Any]:
 
 
 def jobs_in(name: str) -> list[dict[str, Any]]:
-    """Return the jobs of a file. Those of an operator are inside its own resource."""
+    """Return the jobs of a file. A job for an operator is a part of the operator's own resource."""
     if name == "job_set.yaml":
         (job_set,) = documents(name)
         return [job_around(job["template"]["spec"]) for job in job_set["spec"]["replicatedJobs"]]
@@ -101,20 +101,20 @@ def test_the_pods_of_an_indexed_job_meet(name: str, pods: Hosts, tmp_path: Path)
     assert words[0] == "farandole"
     words = [word.replace("/secret/", f"{volume}/") for word in (command(), *words[1:])]
     words += ["sh", "-c", SHOW_RANK]
-    # Pod 1 comes first.
-    pod_one = start_pod(pods[1], words, JOB_COMPLETION_INDEX="1")
-    assert pod_one.stderr is not None
-    assert "waiting for node 0 of 2" in pod_one.stderr.readline()
-    zero = start_pod(pods[0], words, JOB_COMPLETION_INDEX="0")
-    assert zero.stderr is not None
-    assert "the name is not known" in zero.stderr.readline()
+    # Pod 1 starts before pod 0.
+    pod_1 = start_pod(pods[1], words, JOB_COMPLETION_INDEX="1")
+    assert pod_1.stderr is not None
+    assert "waiting for node 0 of 2" in pod_1.stderr.readline()
+    pod_0 = start_pod(pods[0], words, JOB_COMPLETION_INDEX="0")
+    assert pod_0.stderr is not None
+    assert "the name is not known" in pod_0.stderr.readline()
     (endpoint,) = (word for word in words if word.startswith("--join="))
-    pod_zero = re.fullmatch(r"--join=([\w.-]+):\d+", endpoint)
-    assert pod_zero is not None
+    endpoint_match = re.fullmatch(r"--join=([\w.-]+):\d+", endpoint)
+    assert endpoint_match is not None
     for host in pods:
-        host.set_names({pod_zero[1]: pods[0].address})
+        host.set_names({endpoint_match[1]: pods[0].address})
     lines = []
-    for pod in (zero, pod_one):
+    for pod in (pod_0, pod_1):
         output, errors = pod.communicate(timeout=TIMEOUT_SECONDS)
         assert pod.returncode == 0, errors
         lines += output.splitlines()

@@ -26,7 +26,7 @@ def test_lines_carry_their_rank() -> None:
 
 
 def test_lines_of_different_ranks_are_never_mixed() -> None:
-    # The pieces that the script writes do not end at line ends.
+    # The script writes pieces that end in the middle of lines.
     script = (
         "i=0; while [ $i -lt 300 ]; do printf 'line\\nbe'; printf 'gin '; i=$((i+1)); done; echo"
     )
@@ -73,7 +73,8 @@ def test_workers_get_the_variables_of_torchrun() -> None:
 
 
 def test_a_job_within_a_job_has_variables_of_its_own() -> None:
-    """The outer job may also be a job of torchrun, whose store the inner job must not use."""
+    """A worker starts a job. The outer job may also be one of torchrun, whose store the inner job
+    must not use."""
     outer = {
         **dict.fromkeys(("RANK", "LOCAL_RANK", "GROUP_RANK"), "5"),
         **dict.fromkeys(("WORLD_SIZE", "LOCAL_WORLD_SIZE"), "7"),
@@ -84,10 +85,10 @@ def test_a_job_within_a_job_has_variables_of_its_own() -> None:
     inner_job = f"{command()} run -n 1 sh -c '{script} ports $MASTER_PORT'"
     job = run("run", "-n", "1", "sh", "-c", f"{inner_job} $MASTER_PORT", environment=outer)
     (line,) = job.output.splitlines()
-    found = re.fullmatch(
+    ports = re.fullmatch(
         r"\[0\] \[0\] 0 0 0 1 1 started-by-farandole-run  ?127\.0\.0\.1 (\d+) ports (\d+)", line
     )
-    assert found and found[1] == found[2] != "1", job.output
+    assert ports and ports[1] == ports[2] != "1", job.output
 
 
 def test_jobs_side_by_side_have_different_ports() -> None:
@@ -123,8 +124,8 @@ def test_cores_are_divided_and_the_launcher_says_so() -> None:
 
 
 def test_freed_memory_is_kept_and_the_launcher_says_so() -> None:
-    """If a worker frees a block of 64 MiB and allocates it again, it gets the same memory: nearly
-    no page is new. With the C library's own settings, every page would be new."""
+    """If a worker frees a block of 64 MiB and allocates it again, it gets the same memory, so
+    nearly no page is new. With the C library's own settings, every page would be new."""
     program = (
         "import ctypes, resource\n"
         "libc = ctypes.CDLL(None)\n"
@@ -174,10 +175,10 @@ sys.exit(process.wait())
 
 
 def test_each_rank_gets_its_descriptors_from_the_caller(tmp_path: Path) -> None:
-    """Test the flags for programs that start jobs; test_jobs.py tests such programs."""
+    """Test the flags that only programs use that start jobs. test_jobs.py tests such programs."""
     paths = [tmp_path / name for name in ("report", "out0", "err0", "out1", "err1")]
     count = "for n in $(seq 0 30); do [ ! -e /proc/$$/fd/$n ] || echo open; done"
-    # Without SIGTERM, the rank that ends last has 7 s instead of 2 s.
+    # A rank that ignores SIGTERM has 7 s instead of 2 s to end.
     script = f'trap "" TERM; cat <&$FARANDOLE_CHANNEL_DESCRIPTOR; echo err >&2; {count}; exit 3'
     flags = "--report 3 --streams 6,7,8,9"
     open_descriptors = f"exec 3>{paths[0]} 6>{paths[1]} 7>{paths[2]} 8>{paths[3]} 9>{paths[4]}"
@@ -187,7 +188,8 @@ def test_each_rank_gets_its_descriptors_from_the_caller(tmp_path: Path) -> None:
         assert job.remaining_processes() == []
     assert job.output == ""
     for rank in (0, 1):
-        # Besides its own three descriptors: rendezvous, flight record, channel.
+        # Besides the standard streams, each worker has three descriptors: rendezvous, flight
+        # record, and channel.
         assert paths[1 + 2 * rank].read_text() == f"for {rank}\n" + "open\n" * 6
         assert paths[2 + 2 * rank].read_text() == "err\n"
     lines = paths[0].read_text().splitlines()
@@ -240,8 +242,8 @@ def test_the_first_failure_gives_the_code_and_the_last_lines() -> None:
     assert job.errors.splitlines()[-1].startswith("╰─ exit code 7 ─")
 
 
-# Rank 0 learns from the kernel that rank 1 has ended, at the same time as the launcher, and ends at
-# once.
+# Rank 0 watches rank 1. So it learns of the end of rank 1 at the same time as the launcher, and
+# ends at once, too.
 RANK_0_FOLLOWS = """
 import os, select, signal, sys
 signal.signal(signal.SIGTERM, signal.SIG_IGN)  # 7 s instead of 2 s
@@ -269,8 +271,8 @@ def test_others_may_end_with_an_error_of_their_own(tmp_path: Path) -> None:
 
 
 def test_processes_that_workers_leave_may_write_their_last_lines() -> None:
-    # Like `train > >(tee log)`: the reader of the pipe lives longer than the worker, here until the
-    # launcher has seen the end of the worker.
+    # As in `train > >(tee log)`, the process that reads the worker's output lives longer than the
+    # worker; here, until the launcher has noticed the end of the worker.
     script = "echo first > >(cat; while [ -e /proc/$$ ]; do :; done; echo last)"
     job = run("run", "-n", "2", "bash", "-c", script)
     assert job.process.returncode == 0
@@ -311,7 +313,7 @@ RANK_1_NEVER_JOINED = (
     ("joining", "notice"), [("-", NONE_JOINED), ("0", RANK_1_NEVER_JOINED), ("01", "")]
 )
 def test_ranks_that_never_joined_are_named(joining: str, notice: str) -> None:
-    """A job of independent processes succeeds; the launcher only names those ranks."""
+    """A job whose workers never call init() can succeed. The launcher only names these ranks."""
     program = (
         "import contextlib, os, farandole\n"
         f"if os.environ['FARANDOLE_RANK'] in '{joining}':\n"
@@ -327,11 +329,12 @@ def test_ranks_that_never_joined_are_named(joining: str, notice: str) -> None:
 def test_an_early_success_does_not_end_the_job(tmp_path: Path) -> None:
     fifo = tmp_path / "pid"
     os.mkfifo(fifo)
-    # A process exists until its parent, the launcher, has reaped it.
-    until_rank_1_is_gone = f"tail -s 0.05 -f /dev/null --pid=$(cat {fifo})"
+    # This script waits until the process of rank 1 does not exist any more, because its parent, the
+    # launcher, has reaped it.
+    await_rank_1_script = f"tail -s 0.05 -f /dev/null --pid=$(cat {fifo})"
     script = (
         f'if [ "$FARANDOLE_RANK" = 1 ]; then echo $$ > {fifo}; exit 0; fi;'
-        f"{until_rank_1_is_gone}; echo still here"
+        f"{await_rank_1_script}; echo still here"
     )
     job = run_shell(2, script)
     assert job.process.returncode == 0
@@ -389,7 +392,8 @@ def test_a_second_signal_kills() -> None:
     with CommandRun("run", "-n", "2", "sh", "-c", f"trap '' INT; {WAIT_SCRIPT}") as job:
         job.read_until("ready", times=2)
         job.send(signal.SIGINT)
-        # A second SIGINT right after the first would count as the same Ctrl-C; SIGTERM does not.
+        # The second signal is SIGTERM, because a second SIGINT right after the first one would
+        # count as the same Ctrl-C.
         job.send(signal.SIGTERM)
         assert job.end() in (128 + signal.SIGINT, 128 + signal.SIGTERM)
         assert job.remaining_processes() == []
@@ -416,11 +420,11 @@ def test_user_signals_reach_the_workers_and_the_job_goes_on() -> None:
 
 
 def test_an_ignored_hangup_stays_ignored() -> None:
-    def as_nohup() -> None:
+    def ignore_hangup() -> None:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
     script = f"trap 'exit 0' USR1; {WAIT_SCRIPT}"
-    with CommandRun("run", "-n", "1", "sh", "-c", script, before_exec=as_nohup) as job:
+    with CommandRun("run", "-n", "1", "sh", "-c", script, before_exec=ignore_hangup) as job:
         job.read_until("ready")
         job.send(signal.SIGHUP)
         job.send(signal.SIGUSR1)
@@ -428,15 +432,18 @@ def test_an_ignored_hangup_stays_ignored() -> None:
 
 
 def test_ignored_child_signals_do_no_harm() -> None:
-    def as_some_daemons_do() -> None:
+    def ignore_child_signals() -> None:
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)
 
-    with CommandRun("run", "-n", "2", "sh", "-c", "exit 4", before_exec=as_some_daemons_do) as job:
+    with CommandRun(
+        "run", "-n", "2", "sh", "-c", "exit 4", before_exec=ignore_child_signals
+    ) as job:
         assert job.end() == 4
 
 
 def test_closed_standard_descriptors_become_empty_ones() -> None:
-    # Otherwise the launcher's own descriptors would get the numbers 0 and 1.
+    # If nothing replaced the closed descriptors, the launcher's own descriptors would get the
+    # numbers 0 and 1.
     def close_input_and_output() -> None:
         os.closerange(0, 2)
 
@@ -451,10 +458,10 @@ def test_closed_standard_descriptors_become_empty_ones() -> None:
     ("descriptors", "words"), [(4, "signalfd"), (5, "signalfd"), (6, "epoll_create1"), (7, "epoll")]
 )
 def test_too_few_descriptors_are_explained(descriptors: int, words: str) -> None:
-    def limit() -> None:
+    def limit_descriptors() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors, descriptors))
 
-    with CommandRun("run", "-n", "1", "sh", "-c", "exit 0", before_exec=limit) as job:
+    with CommandRun("run", "-n", "1", "sh", "-c", "exit 0", before_exec=limit_descriptors) as job:
         assert job.end() == 1
         assert job.remaining_processes() == []
     assert words in job.errors
@@ -484,10 +491,11 @@ def test_a_closed_output_ends_the_job() -> None:
 
 
 def test_a_closed_output_leaves_the_workers_their_grace_time(tmp_path: Path) -> None:
-    saved = tmp_path / "saved"
-    # The shell survives the end of its output. Its words wake the launcher some time after SIGTERM.
+    saved_file = tmp_path / "saved"
+    # The shell goes on when nobody reads its output any more. What it writes wakes the launcher
+    # some time after SIGTERM.
     script = (
-        f"trap '' PIPE; trap 'sleep 1; echo saving; sleep 1; echo yes >{saved}; exit 0' TERM; "
+        f"trap '' PIPE; trap 'sleep 1; echo saving; sleep 1; echo yes >{saved_file}; exit 0' TERM; "
         "while :; do echo x; sleep 0.05; done"
     )
     with CommandRun("run", "-n", "1", "sh", "-c", script) as job:
@@ -496,12 +504,13 @@ def test_a_closed_output_leaves_the_workers_their_grace_time(tmp_path: Path) -> 
         job.process.stdout.close()
         job.process.wait()
         assert job.process.returncode == 128 + signal.SIGPIPE
-        assert saved.read_text() == "yes\n"
+        assert saved_file.read_text() == "yes\n"
         assert job.remaining_processes() == []
 
 
 def test_a_slow_reader_does_not_stop_the_launcher() -> None:
-    # The script writes more than all buffers hold, while the test does not read standard output.
+    # The script writes more than fits into all buffers, and the test does not read standard output
+    # meanwhile.
     script = "head -c 4000000 /dev/zero | tr '\\0' '\\n'; echo never"
     with CommandRun("run", "-n", "1", "sh", "-c", script) as job:
         assert job.process.stderr is not None

@@ -1,4 +1,4 @@
-"""Every message of the command about a wrong command line, word by word."""
+"""The whole text of every message of the command about a wrong command line."""
 
 from __future__ import annotations
 
@@ -301,9 +301,9 @@ def make_script(folder: Path, name: str, text: str, mode: int = 0o755) -> str:
 def test_programs_that_cannot_be_started_are_explained(tmp_path: Path) -> None:
     text = "print(1)\n"
     not_executable = make_script(tmp_path, "locked", text, 0o644)
-    without_interpreter = make_script(tmp_path, "plain", text)
+    no_first_line = make_script(tmp_path, "plain", text)
     python = make_script(tmp_path, "train.py", text)
-    lost = make_script(tmp_path, "lost", "#!/no/such/interpreter -u\n")
+    missing_interpreter = make_script(tmp_path, "lost", "#!/no/such/interpreter -u\n")
     broken_binary = make_script(tmp_path, "broken", "\x7fELF\0\0\0")
     hint = f"; to run a Python script, use `farandole run -n N python {python} …`"
     first_line = (
@@ -313,9 +313,14 @@ def test_programs_that_cannot_be_started_are_explained(tmp_path: Path) -> None:
     for program, code, message in [
         (str(tmp_path), 126, f"`{tmp_path}` is a folder, not a program"),
         (not_executable, 126, f"`{not_executable}` is not executable"),
-        (without_interpreter, 126, f"`{without_interpreter}` {first_line}"),
+        (no_first_line, 126, f"`{no_first_line}` {first_line}"),
         (python, 126, f"`{python}` {first_line}{hint}"),
-        (lost, 126, f"`{lost}` needs the interpreter `/no/such/interpreter`, which does not exist"),
+        (
+            missing_interpreter,
+            126,
+            f"`{missing_interpreter}` needs the interpreter `/no/such/interpreter`, which does not "
+            "exist",
+        ),
         (broken_binary, 126, f"cannot execute `{broken_binary}`: Exec format error"),
         ("no-such-program", 127, "command not found: `no-such-program`"),
         (

@@ -1,5 +1,5 @@
-"""Jobs that mpirun of Open MPI and mpiexec of MPICH start. Both are real, the hosts are network
-namespaces, and mpirun and mpiexec reach them over ssh."""
+"""Jobs that mpirun of Open MPI or mpiexec of MPICH starts. Both are the real programs; they reach
+the hosts, which are network namespaces, over ssh."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from mpi_launchers import MPIEXEC, MPIRUN, find_launchers, mpirun_words
 from mpi_launchers import reason_if_impossible as why_no_mpi
 from ssh_servers import SshServers
 from ssh_servers import reason_if_impossible as why_no_servers
-from unpacked_packages import overlay_command
+from unpacked_packages import overlay_prefix
 
 PORT = 4711
 WORKER = str(Path(__file__).with_name("small_worker.py"))
@@ -28,7 +28,7 @@ SHOW_RANK = (
     "node $GROUP_RANK, OMPI_COMM_WORLD_RANK=$OMPI_COMM_WORLD_RANK PMI_RANK=$PMI_RANK"
 )
 WAIT_SCRIPT = "echo waits as $$; exec sleep 1000"
-# mpirun gives its processes a terminal, so the launchers would use colors.
+# Without NO_COLOR, the launchers would use colors, because mpirun gives its processes a terminal.
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "NO_COLOR": "1"}
 EXPORTED_VARIABLES = [
     word for name in ("FARANDOLE_TEST_MARK", *ENVIRONMENT) for word in ("-x", name)
@@ -43,20 +43,20 @@ class MpiHosts(SshHosts):
     """Hosts on which mpirun and mpiexec can start jobs from host0."""
 
     def start_command(self, *words: str) -> CommandRun:
-        enter_host = overlay_command("host0", find_launchers())
+        enter_host = overlay_prefix("host0", find_launchers())
         program, *arguments = self.hosts[0].command(*enter_host, *words)
         return CommandRun(*arguments, program=program, environment=ENVIRONMENT)
 
     def start_on_each_host(self, launcher: str, secret: str, *program: str) -> CommandRun:
-        """Start `farandole run` with two workers once on each host."""
+        """Start `farandole run` on each host, with two workers each."""
         names = self.servers.names
         if launcher == "mpirun":
-            start = mpirun_words(self.servers, *EXPORTED_VARIABLES)
+            mpi_words = mpirun_words(self.servers, *EXPORTED_VARIABLES)
         else:
-            start = [MPIEXEC, "-hosts", ",".join(names), "-ppn", "1", "-n", str(len(names))]
-            start += ["-launcher", "ssh"]
+            mpi_words = [MPIEXEC, "-hosts", ",".join(names), "-ppn", "1", "-n", str(len(names))]
+            mpi_words += ["-launcher", "ssh"]
         words = ["run", "--join", self.hosts[0].endpoint(PORT), "--secret", secret, "-n", "2"]
-        return self.start_command(*start, command(), *words, *program)
+        return self.start_command(*mpi_words, command(), *words, *program)
 
     def wait_for_end(self, job: CommandRun) -> int:
         """Wait for the end of a job, and check that no process of it is left."""
@@ -72,7 +72,7 @@ def mpi(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MpiHosts]:
         pytest.skip(reason)
     folder = tmp_path_factory.mktemp("mpi")
     with Hosts(2) as hosts, SshServers(hosts, folder, usr_overlay=find_launchers()) as servers:
-        for name in servers.names:  # mpiexec has no option for the key
+        for name in servers.names:  # mpiexec has no option for the ssh key
             (home := servers.home(name) / ".ssh").mkdir(mode=0o700, exist_ok=True)
             (home / "config").write_text(f"IdentityFile {servers.identity}\n")
         yield MpiHosts(hosts, servers)
@@ -110,7 +110,7 @@ def test_the_launcher_gives_the_numbers_of_the_nodes(
 
 @pytest.mark.parametrize("launcher", ["mpirun", "mpiexec"])
 def test_the_ranks_of_all_hosts_compute_together(mpi: MpiHosts, secret: str, launcher: str) -> None:
-    job = mpi.start_on_each_host(launcher, secret, sys.executable, WORKER, "many")
+    job = mpi.start_on_each_host(launcher, secret, sys.executable, WORKER, "make_many_calls")
     assert mpi.wait_for_end(job) == 0, job.errors
     assert job.output.count("all 400 right") == 4
 
@@ -120,8 +120,8 @@ def test_the_ranks_of_all_hosts_compute_together(mpi: MpiHosts, secret: str, lau
 def test_a_failing_worker_ends_the_job(
     mpi: MpiHosts, secret: str, launcher: str, failing_rank: int
 ) -> None:
-    """mpirun takes the exit code of the node that ends first. All nodes have the exit code of the
-    worker."""
+    """mpirun ends with the exit code of the launcher that ends first, so all launchers must have
+    the exit code of the worker."""
     script = f"[ $RANK != {failing_rank} ] || exit 7; {WAIT_SCRIPT}"
     job = mpi.start_on_each_host(launcher, secret, "sh", "-c", script)
     assert mpi.wait_for_end(job) == 7, job.errors
@@ -146,6 +146,6 @@ def test_the_end_of_the_launcher_ends_the_workers_of_all_hosts(
 
 @pytest.mark.parametrize("launcher", list(ONE_HOST_FLAGS))
 def test_the_launcher_can_start_the_ranks_of_one_host(mpi: MpiHosts, launcher: str) -> None:
-    job = mpi.start_command(*ONE_HOST_FLAGS[launcher], sys.executable, WORKER, "many")
+    job = mpi.start_command(*ONE_HOST_FLAGS[launcher], sys.executable, WORKER, "make_many_calls")
     assert mpi.wait_for_end(job) == 0, job.errors
     assert job.output.count("all 400 right") == 4

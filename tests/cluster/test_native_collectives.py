@@ -1,4 +1,5 @@
-"""`farandole run --tf-config` and `--jax`: programs with the collectives of their own framework."""
+"""`farandole run --tf-config` and `--jax`: programs that use the collectives of TensorFlow or JAX
+instead of ours."""
 
 from __future__ import annotations
 
@@ -21,8 +22,8 @@ WITHOUT_NOTICES = {
     "CUDA_VISIBLE_DEVICES": "",
     "TF_CPP_MIN_LOG_LEVEL": "2",
 }
-# JAX's Gloo listens at the address of the host's name, but our hosts share a name. Gives a worker a
-# host name of its own, which is the address of its host.
+# JAX's Gloo listens at the address that belongs to the host's name, but our hosts share one name.
+# So this program gives a worker the address of its host as host name.
 WITH_OWN_HOST_NAME = (
     "unshare",
     "--uts",
@@ -37,7 +38,7 @@ SHOW_JAX = (
     "echo $JAX_COORDINATOR_ADDRESS $JAX_NUM_PROCESSES $JAX_PROCESS_ID $OMPI_MCA_orte_hnp_uri "
     "$OMPI_COMM_WORLD_SIZE $OMPI_COMM_WORLD_RANK $OMPI_COMM_WORLD_LOCAL_RANK"
 )
-frameworks = pytest.mark.parametrize(
+each_framework = pytest.mark.parametrize(
     "framework",
     [
         pytest.param(
@@ -62,7 +63,7 @@ def lines_of(job: CommandRun) -> list[str]:
     return sorted(job.output.splitlines())
 
 
-def sums(size: int) -> list[str]:
+def sum_lines(size: int) -> list[str]:
     total = float(sum(range(10, 10 + size)))
     return [f"[{rank}] worker {rank} of {size}: {total}" for rank in range(size)]
 
@@ -71,23 +72,23 @@ def tf_configs(lines: list[str]) -> list[dict[str, object]]:
     return [json.loads(line[line.index("]") + 1 :]) for line in lines]
 
 
-@frameworks
+@each_framework
 def test_a_program_on_one_host(framework: str) -> None:
     words = ("-n", "2", FLAGS[framework], sys.executable, PROGRAM, framework)
     job = run("run", *words, environment=WITHOUT_NOTICES)
-    assert lines_of(job) == sums(2)
+    assert lines_of(job) == sum_lines(2)
     assert "init()" not in job.errors
 
 
-@frameworks
+@each_framework
 def test_a_program_on_two_hosts(ssh_hosts: SshHosts, framework: str) -> None:
     hosts = f"{ssh_hosts.hosts[0].v4}:1,host1:2"
     words = ("-H", hosts, FLAGS[framework], *WITH_OWN_HOST_NAME, sys.executable, PROGRAM, framework)
-    assert lines_of(ssh_hosts.run(*words, environment=WITHOUT_NOTICES)) == sums(3)
+    assert lines_of(ssh_hosts.run(*words, environment=WITHOUT_NOTICES)) == sum_lines(3)
 
 
 def test_tf_config_lists_all_workers_in_the_order_of_ranks() -> None:
-    # An inherited value is replaced.
+    # The launcher must replace a value that it inherits.
     inherited_config = '{"cluster": {"worker": ["old:1"]}, "task": {"type": "worker", "index": 0}}'
     words = ("-n", "3", "--tf-config", "sh", "-c", SHOW_TF_CONFIG)
     job = run("run", *words, environment={"TF_CONFIG": inherited_config})
@@ -118,8 +119,8 @@ def test_variables_for_jax() -> None:
     lines = lines_of(job)
     address = lines[0].split()[1]
     assert re.fullmatch(r"127\.0\.0\.1:\d+", address)
-    mark = "started-by-farandole-run"
-    assert lines == [f"[{r}] {address} 2 {r} {mark} 2 {r} {r}" for r in range(2)]
+    placeholder = "started-by-farandole-run"
+    assert lines == [f"[{r}] {address} 2 {r} {placeholder} 2 {r} {r}" for r in range(2)]
 
 
 def test_other_workers_get_no_such_variables() -> None:
@@ -134,14 +135,16 @@ def test_nodes_with_other_flags_are_an_error(
     secret = tmp_path / "secret"
     assert run("secret", str(secret)).process.returncode == 0
     words = ("--join", ssh_hosts.hosts[0].endpoint(4711), "--nodes", "2", "--secret", str(secret))
-    first, *rest = ssh_hosts.words(*words, "--node", "0", "-n", "1", flag, "echo", "started")
-    with CommandRun(*rest, program=first) as zero:
-        first, *rest = ssh_hosts.words(
+    executable, *arguments = ssh_hosts.words(
+        *words, "--node", "0", "-n", "1", flag, "echo", "started"
+    )
+    with CommandRun(*arguments, program=executable) as node_0:
+        executable, *arguments = ssh_hosts.words(
             *words, "--node", "1", "-n", "1", "echo", "started", driver=1
         )
-        with CommandRun(*rest, program=first) as node_1:
-            assert (zero.end(), node_1.end()) == (2, 2)
-    for job in (zero, node_1):
+        with CommandRun(*arguments, program=executable) as node_1:
+            assert (node_0.end(), node_1.end()) == (2, 2)
+    for job in (node_0, node_1):
         assert "started\n" not in job.output
         assert re.search(
             f"node 0 on .+ was started with {flag}, but node 1 on .+ without it; start all nodes "
@@ -151,7 +154,7 @@ def test_nodes_with_other_flags_are_an_error(
 
 
 def test_a_job_of_farandole_with_the_variables_for_jax() -> None:
-    """init() must not take the variables of Open MPI for another launcher's."""
+    """--jax sets variables of Open MPI. init() must not take them for those of mpirun."""
     program = "import farandole; farandole.init(); print(farandole.rank(), farandole.size())"
     if importlib.util.find_spec("farandole") is None:
         pytest.skip("farandole is not installed")

@@ -15,7 +15,7 @@ from launched import TIMEOUT_SECONDS, CommandRun, command, run
 
 # The launcher prints a notice if it chooses the number of threads itself.
 WITHOUT_NOTICE = ("-x", "OMP_NUM_THREADS=1")
-# The launcher's notice about these scripts, which never call init().
+# The launcher prints this notice, because these scripts never call init().
 NEVER_JOINED = re.compile(
     r"farandole: no worker of this job called farandole's init\(\): unless the program "
     r"communicates through another library, such as torch.distributed with gloo, every worker "
@@ -23,7 +23,7 @@ NEVER_JOINED = re.compile(
 )
 
 
-def run_with(
+def run_script(
     *words: str, workers: int = 2, environment: dict[str, str] | None = None
 ) -> CommandRun:
     """Run a job; the last word is a shell script."""
@@ -35,7 +35,7 @@ def run_with(
 def test_variables_are_set_and_passed_on() -> None:
     options = ("-x", "GIVEN=a=b c", "-x", "HERE", "-x", "EMPTY=", "-x", "GIVEN2=first")
     script = 'echo "$GIVEN|$HERE|${EMPTY-unset}|$GIVEN2|$OMP_NUM_THREADS"'
-    job = run_with(*options, "-x", "GIVEN2=last", script, environment={"HERE": "from here"})
+    job = run_script(*options, "-x", "GIVEN2=last", script, environment={"HERE": "from here"})
     assert sorted(job.output.splitlines()) == [
         "[0] a=b c|from here||last|1",
         "[1] a=b c|from here||last|1",
@@ -45,17 +45,17 @@ def test_variables_are_set_and_passed_on() -> None:
 
 def test_a_flag_wins_over_a_variable() -> None:
     options = ("-x", "FARANDOLE_LOG_LEVEL=info", "--log-level", "debug")
-    assert run_with(*options, "echo $FARANDOLE_LOG_LEVEL", workers=1).output == "[0] debug\n"
+    assert run_script(*options, "echo $FARANDOLE_LOG_LEVEL", workers=1).output == "[0] debug\n"
 
 
 def test_the_later_of_two_flags_wins() -> None:
-    job = run_with("--log-level", "info", "--log-level", "debug", "echo $FARANDOLE_LOG_LEVEL")
+    job = run_script("--log-level", "info", "--log-level", "debug", "echo $FARANDOLE_LOG_LEVEL")
     assert "[0] debug\n" in job.output
 
 
 def test_the_prefix_has_the_fields_that_are_asked_for() -> None:
     pattern = "{{{rank}/{local_rank} {host} {pid} {stream}}} "
-    job = run_with("--prefix", pattern, "echo $$; echo $$ >&2", workers=1)
+    job = run_script("--prefix", pattern, "echo $$; echo $$ >&2", workers=1)
     host = re.escape(socket.gethostname())
     output = re.fullmatch(rf"\{{0/0 {host} (\d+) stdout\}} (\d+)\n", job.output)
     errors = re.fullmatch(rf"\{{0/0 {host} (\d+) stderr\}} (\d+)\n", job.errors)
@@ -64,16 +64,16 @@ def test_the_prefix_has_the_fields_that_are_asked_for() -> None:
 
 
 def test_the_prefix_shows_the_time() -> None:
-    job = run_with("--prefix", "{time}|", "echo", workers=1, environment={"TZ": "UTC+5"})
+    job = run_script("--prefix", "{time}|", "echo", workers=1, environment={"TZ": "UTC+5"})
     assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}\|\n", job.output)
 
 
 def test_an_empty_prefix_prints_plain_lines() -> None:
-    assert run_with("--prefix", "", "echo hello", workers=1).output == "hello\n"
+    assert run_script("--prefix", "", "echo hello", workers=1).output == "hello\n"
 
 
 def test_only_some_ranks_are_shown() -> None:
-    job = run_with("--tag-rank", "0,2-3", "echo out; echo err >&2", workers=5)
+    job = run_script("--tag-rank", "0,2-3", "echo out; echo err >&2", workers=5)
     assert sorted(job.output.splitlines()) == ["[0] out", "[2] out", "[3] out"]
     errors = sorted(job.errors.splitlines(keepends=True))
     assert errors[:-1] == ["[0] err\n", "[2] err\n", "[3] err\n"]
@@ -82,7 +82,7 @@ def test_only_some_ranks_are_shown() -> None:
 
 def test_failures_of_hidden_ranks_are_reported(tmp_path: Path) -> None:
     script = 'echo out; [ "$FARANDOLE_RANK" = 0 ] || exit 7'
-    job = run_with("--tag-rank", "0", "--output-dir", str(tmp_path), script)
+    job = run_script("--tag-rank", "0", "--output-dir", str(tmp_path), script)
     assert job.process.returncode == 7
     assert job.output == "[0] out\n"
     assert re.search(r"^│ rank 1 \(pid \d+\) exited with code 7", job.errors, re.MULTILINE)
@@ -95,7 +95,7 @@ def test_each_rank_has_files_with_its_bytes(tmp_path: Path) -> None:
         "head -c 200000 /dev/zero | tr '\\0' x"
     )
     folder = tmp_path / "made" / "on demand"
-    job = run_with("--output-dir", str(folder), script, workers=11)
+    job = run_script("--output-dir", str(folder), script, workers=11)
     assert job.process.returncode == 0
     assert sorted(os.listdir(folder)) == [f"rank.{rank:02}" for rank in range(11)]
     for rank in range(11):
@@ -108,13 +108,13 @@ def test_each_rank_has_files_with_its_bytes(tmp_path: Path) -> None:
 
 def test_files_of_an_earlier_job_are_overwritten(tmp_path: Path) -> None:
     for text in ("much longer than the second", "second"):
-        run_with("--output-dir", str(tmp_path), f"echo {text}", workers=1)
+        run_script("--output-dir", str(tmp_path), f"echo {text}", workers=1)
     assert (tmp_path / "rank.0" / "stdout").read_text() == "second\n"
 
 
 def test_a_removed_file_is_reported_once(tmp_path: Path) -> None:
     script = f"rm -r {shlex.quote(str(tmp_path))}/rank.0; echo a; sleep 0.1; echo b; echo c >&2"
-    job = run_with("--output-dir", str(tmp_path), script, workers=1)
+    job = run_script("--output-dir", str(tmp_path), script, workers=1)
     assert job.process.returncode == 0
     assert job.output == "[0] a\n[0] b\n"
     notices = [line for line in job.errors.splitlines() if line.startswith("farandole: ")]
@@ -162,7 +162,8 @@ def test_a_file_size_limit_does_not_end_the_job(tmp_path: Path) -> None:
 
 
 def run_in_small_folder(folder: Path, words: list[str]) -> subprocess.CompletedProcess[str]:
-    """Run a command with a disk of 64 kB at the folder; print how full the disk is afterwards.
+    """Mount a disk of 64 kB at the folder, run a command, and then print to stderr how full the
+    disk is.
 
     Only the command sees the disk, because it has a mount namespace of its own.
     """

@@ -1,5 +1,5 @@
-"""The code in README and docs works. Each block is run here, or a comment says which test runs it,
-or why no test runs it."""
+"""The code in README and docs works. This file runs each block, unless a comment says which other
+test runs it, or why no test does."""
 
 from __future__ import annotations
 

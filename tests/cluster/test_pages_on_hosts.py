@@ -1,5 +1,5 @@
 """The pages "Running jobs" and "Start ranks by another launcher" are correct: their commands for
-several hosts start such jobs.
+several hosts work.
 
 The hosts are network namespaces: host0, on which the commands are typed, host1 and host2. ssh,
 Slurm, mpirun and mpiexec are real.
@@ -27,12 +27,13 @@ from slurm_cluster import SlurmCluster
 from slurm_cluster import reason_if_impossible as why_no_slurm
 from ssh_servers import SshServers
 from ssh_servers import reason_if_impossible as why_no_servers
-from unpacked_packages import overlay_command
+from unpacked_packages import overlay_prefix
 
 WORKERS = 8
 WORKER = Path(__file__).with_name("small_worker.py")
 TRAIN_PROGRAM = (
-    f"import runpy, sys; sys.argv[1:] = ['short']; runpy.run_path('{WORKER}', None, '__main__')"
+    "import runpy, sys; sys.argv[1:] = ['make_few_calls']; "
+    f"runpy.run_path('{WORKER}', None, '__main__')"
 )
 PAGES = ("docs/running.md", "docs/howto/launchers.md")
 RUN_HERE = [
@@ -41,13 +42,14 @@ RUN_HERE = [
     for block in blocks_of(ROOT / page)
     if block.runner == f"tests/cluster/{Path(__file__).name}"
 ]
-# The words with which a line of each block begins, by page.
+# For each page: the words by which the tests find a block, because one of its lines begins with
+# them.
 FIRST_WORDS = {
     PAGES[0]: ("farandole run -H", "# on host0", "srun", "mpirun", "mpiexec"),
     PAGES[1]: ("FARANDOLE_SECRET=job.secret srun", "# on host0", "mpirun", "mpiexec"),
 }
-# mpirun runs as root only with these variables, and the hosts have interfaces that do not reach
-# other hosts.
+# mpirun needs the first variables to run as root, and the others because some interfaces of the
+# hosts lead nowhere.
 MPIRUN_VARIABLES = {
     "OMPI_ALLOW_RUN_AS_ROOT": "1",
     "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
@@ -56,12 +58,12 @@ MPIRUN_VARIABLES = {
 
 
 def block_with(page: str, word: str) -> Block:
-    (found,) = (
+    (matching_block,) = (
         block
         for block in RUN_HERE
         if block.page == page and re.search(rf"^{word}", block.code, re.MULTILINE)
     )
-    return found
+    return matching_block
 
 
 @dataclass
@@ -75,7 +77,7 @@ class Shells:
 
     def start(self, host: int, script: str) -> subprocess.Popen[str]:
         folder = self.folder if host == 0 else self.servers.home(f"host{host}")
-        enter_host = overlay_command(f"host{host}", find_launchers())
+        enter_host = overlay_prefix(f"host{host}", find_launchers())
         return self.hosts[host].start(
             *enter_host,
             *("env", "-C", str(folder), "sh", "-ec", script),
@@ -122,8 +124,8 @@ def shells(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shells]:
 
 
 @pytest.fixture(autouse=True)
-def without_secret(request: pytest.FixtureRequest) -> None:
-    """`farandole secret` never replaces a file."""
+def remove_secret(request: pytest.FixtureRequest) -> None:
+    """Remove the secrets of earlier tests, because `farandole secret` never replaces a file."""
     if "shells" in request.fixturenames:
         shells = request.getfixturevalue("shells")
         for folder in (
@@ -146,8 +148,12 @@ def check_end(*processes: subprocess.Popen[str]) -> None:
 
 
 def test_each_block_has_a_test() -> None:
-    found = [block_with(page, word) for page, words in FIRST_WORDS.items() for word in words]
-    assert sorted(block.place for block in found) == sorted(block.place for block in RUN_HERE)
+    tested_blocks = [
+        block_with(page, word) for page, words in FIRST_WORDS.items() for word in words
+    ]
+    assert sorted(block.place for block in tested_blocks) == sorted(
+        block.place for block in RUN_HERE
+    )
 
 
 @pytest.mark.parametrize(
@@ -168,9 +174,9 @@ def test_a_command_on_each_host(shells: Shells, page: str) -> None:
     copy_command, command_on_host0, command_on_host1 = re.split(
         r"^# on host[01]:\n", block_with(page, "# on host0").code, flags=re.M
     )
-    copying = shells.start(0, copy_command)
-    _, errors = copying.communicate(timeout=TIMEOUT_SECONDS)
-    assert copying.returncode == 0, errors
+    copy_process = shells.start(0, copy_command)
+    _, errors = copy_process.communicate(timeout=TIMEOUT_SECONDS)
+    assert copy_process.returncode == 0, errors
     exports = "".join(re.findall(r"^export .*\n", copy_command, flags=re.M))
     check_end(
         shells.start(1, exports + command_on_host1), shells.start(0, exports + command_on_host0)

@@ -1,4 +1,5 @@
-"""A signal of a scheduler reaches all ranks after the same step (farandole/preemption.py)."""
+"""If a scheduler signals one rank, all ranks learn of it after the same step
+(farandole/preemption.py)."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ def test_a_signal_to_one_rank_ends_all_ranks_after_the_same_step(mode: str, rank
     with CommandRun(*words, environment=ENVIRONMENT) as launched:
         launched.read_until("trains as", times=3)
         pids = dict(re.findall(r"^\[(\d)\] trains as (\d+)", launched.output, re.M))
-        time.sleep(0.2)  # in the mode slow, rank 0 then waits in received()
+        time.sleep(0.2)  # so that in the mode `slow`, rank 0 waits in received()
         os.kill(int(pids[str(rank)]), signal.SIGTERM)
         assert launched.end() == 0, launched.errors
     steps = steps_in(launched.output)
@@ -78,14 +79,14 @@ def test_a_signal_to_one_node_reaches_the_ranks_of_all_nodes(tmp_path: Path, nod
             words += ["--node", str(number), "--secret", secret, sys.executable, WORKER]
             program, *arguments = host.command(*words)
             nodes.append(CommandRun(*arguments, program=program, environment=ENVIRONMENT))
-        with nodes[0] as first, nodes[1] as second:
-            for launched in (first, second):
+        with nodes[0] as node_0, nodes[1] as node_1:
+            for launched in (node_0, node_1):
                 launched.read_until("trains as", times=2)
             nodes[node].process.send_signal(signal.SIGTERM)
-            codes = [first.end(), second.end()]
+            codes = [node_0.end(), node_1.end()]
     assert codes[node] == 128 + signal.SIGTERM
     assert codes[1 - node] != 0
-    steps = steps_in(first.output, second.output)
+    steps = steps_in(node_0.output, node_1.output)
     assert len(steps) == 4
     assert len(set(steps)) == 1
     assert "the workers of this node get the signal, too" in nodes[1 - node].errors

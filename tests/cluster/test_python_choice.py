@@ -37,7 +37,7 @@ def run(program: str | Path, *words: str, path: str = "/usr/bin:/bin") -> tuple[
         text=True,
         env={**os.environ, "PATH": path},
     )
-    # The launcher also says which variables it sets in the workers.
+    # Remove the launcher's message about the variables that it sets in the workers.
     errors = [line for line in completed.stderr.splitlines() if "OMP_NUM_THREADS" not in line]
     return completed.returncode, completed.stdout, "\n".join(errors)
 
@@ -60,7 +60,7 @@ def test_run_starts_the_python_beside_the_command(name: str, tmp_path: Path) -> 
         f"PATH has {other_python}"
     )
     assert run(farandole, *words, path=f"{other_python.parent}:/bin") == (0, expected, notice)
-    # A path is used as it is, and any other program comes from PATH.
+    # The command uses a path as it is. It looks for other programs than Python only in PATH.
     expected = f"[0] in PATH: {other_python} train.py\n"
     assert run(farandole, "run", "-n", "1", str(other_python), "train.py") == (0, expected, "")
     shutil.copy2(python_beside, python_beside.with_name("pythonic"))

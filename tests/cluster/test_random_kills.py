@@ -1,4 +1,5 @@
-"""Kills at random moments, in each way of starting a job. random_kills.py describes the checks."""
+"""Kills random processes of jobs at random moments, for each way of starting a job. random_kills.py
+describes the checks."""
 
 from __future__ import annotations
 

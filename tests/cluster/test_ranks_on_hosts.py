@@ -1,5 +1,6 @@
-"""Ranks on several hosts that another launcher has started without `farandole run`. The hosts are
-network namespaces. Most tests start the ranks themselves, with the variables of a launcher."""
+"""Ranks on several hosts that are started without `farandole run`. The hosts are network
+namespaces. Most tests start the ranks themselves, with the variables that another launcher would
+set."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ FOLDER = Path(__file__).parent
 WORKER = str(FOLDER / "rank_on_host.py")
 PORT = 4712
 TIMEOUT_SECONDS = 240
-CYCLES = 3  # as in WORKER
+CYCLES = 3  # the same as in rank_on_host.py
 
 Variables = dict[str, str]
 
@@ -42,7 +43,7 @@ def secret(tmp_path: Path) -> str:
     return path
 
 
-def torchrun(hosts: Hosts, rank: int, size: int, local: tuple[int, int]) -> Variables:
+def torchrun_variables(hosts: Hosts, rank: int, size: int, local: tuple[int, int]) -> Variables:
     return {
         "RANK": str(rank),
         "WORLD_SIZE": str(size),
@@ -54,7 +55,7 @@ def torchrun(hosts: Hosts, rank: int, size: int, local: tuple[int, int]) -> Vari
     }
 
 
-def mpirun(hosts: Hosts, rank: int, size: int, local: tuple[int, int]) -> Variables:
+def mpirun_variables(hosts: Hosts, rank: int, size: int, local: tuple[int, int]) -> Variables:
     return {
         "OMPI_COMM_WORLD_RANK": str(rank),
         "OMPI_COMM_WORLD_SIZE": str(size),
@@ -65,7 +66,7 @@ def mpirun(hosts: Hosts, rank: int, size: int, local: tuple[int, int]) -> Variab
     }
 
 
-def mpiexec(hosts: Hosts, rank: int, size: int, local: tuple[int, int]) -> Variables:
+def mpiexec_variables(hosts: Hosts, rank: int, size: int, local: tuple[int, int]) -> Variables:
     return {
         "PMI_RANK": str(rank),
         "PMI_SIZE": str(size),
@@ -75,7 +76,7 @@ def mpiexec(hosts: Hosts, rank: int, size: int, local: tuple[int, int]) -> Varia
     }
 
 
-def srun(hosts: Hosts, rank: int, size: int, local: tuple[int, int]) -> Variables:
+def srun_variables(hosts: Hosts, rank: int, size: int, local: tuple[int, int]) -> Variables:
     first_host_size = local[1] if rank < local[1] else size - local[1]
     return {
         "SLURM_PROCID": str(rank),
@@ -89,9 +90,9 @@ def srun(hosts: Hosts, rank: int, size: int, local: tuple[int, int]) -> Variable
     }
 
 
-def by_hand(hosts: Hosts, rank: int, size: int, local: tuple[int, int]) -> Variables:
-    """Return only the rank, the size, and the address of the Store. The ranks find out themselves
-    which of them are on one host."""
+def by_hand_variables(hosts: Hosts, rank: int, size: int, local: tuple[int, int]) -> Variables:
+    """Return only the rank, the size, and the address of the store. The ranks must find out
+    themselves which of them are on the same host."""
     return {
         "FARANDOLE_RANK": str(rank),
         "FARANDOLE_SIZE": str(size),
@@ -99,7 +100,16 @@ def by_hand(hosts: Hosts, rank: int, size: int, local: tuple[int, int]) -> Varia
     }
 
 
-LAUNCHERS = {made.__name__: made for made in (torchrun, mpirun, mpiexec, srun, by_hand)}
+LAUNCHERS = {
+    made.__name__: made
+    for made in (
+        torchrun_variables,
+        mpirun_variables,
+        mpiexec_variables,
+        srun_variables,
+        by_hand_variables,
+    )
+}
 
 
 class Ranks:
@@ -152,9 +162,9 @@ def test_ranks_of_a_launcher_form_a_job(
     assert codes == [0] * 4, outputs
     for rank, (host, (local_rank, local_size)) in enumerate(ranks.local_ranks):
         cross_size = sum(local_rank < count for count in ranks_of_hosts)
-        found = f"local {local_rank}/{local_size}, cross {host}/{cross_size}"
+        rank_text = f"local {local_rank}/{local_size}, cross {host}/{cross_size}"
         for life in range(CYCLES):
-            assert f"life {life}: rank {rank} of 4, {found}" in outputs[rank]
+            assert f"life {life}: rank {rank} of 4, {rank_text}" in outputs[rank]
     results = collections.Counter(re.findall(r"^result (\w+)$", "".join(outputs), re.M))
     assert list(results.values()) == [4 * CYCLES]
 

@@ -1,4 +1,5 @@
-"""Jobs with too little of a resource. They work, or every rank says which resource is short."""
+"""Jobs with too little of a resource. Either the job works, or every rank says which resource is
+short."""
 
 from __future__ import annotations
 
@@ -69,7 +70,7 @@ def mount_tiny_shared_memory() -> None:
 def test_a_full_dev_shm_is_no_obstacle() -> None:
     script = '"$0" "$@" && ls -A /dev/shm && df --output=avail /dev/shm'
     job = run_job(
-        2, "sh", "-c", script, *SMALL_WORKER, "short", before_exec=mount_tiny_shared_memory
+        2, "sh", "-c", script, *SMALL_WORKER, "make_few_calls", before_exec=mount_tiny_shared_memory
     )
     assert code_of(job) == 0, job.errors
     assert has_one_result(job, 2), job.output
@@ -112,9 +113,9 @@ def control_group(request: pytest.FixtureRequest) -> Iterator[ControlGroup]:
     group.remove()
 
 
-# The kernel provides shared memory page by page, at the first touch. The pages of a memfd count for
-# the control group; when the group is full, the kernel kills a process. Unlike a full tmpfs, this
-# sends no SIGBUS.
+# The kernel allocates shared memory page by page, when a process first touches it. Pages of a memfd
+# count for the control group. If the group is full, the kernel kills a process. A full tmpfs would
+# cause a SIGBUS instead.
 @needs_root
 @pytest.mark.parametrize("control_group", ["memory"], indirect=True)
 def test_a_kill_by_a_full_control_group_is_reported(control_group: ControlGroup) -> None:
@@ -137,12 +138,12 @@ def test_a_kill_by_a_full_control_group_is_reported(control_group: ControlGroup)
 @needs_root
 @pytest.mark.parametrize("control_group", ["pids"], indirect=True)
 def test_a_low_process_limit_is_reported(control_group: ControlGroup) -> None:
-    """The limit counts threads: foreground process, agent, and two workers of three threads, eight
-    in all."""
+    """The limit is one of threads. The job needs eight: the foreground process, the agent, and two
+    workers with three threads each."""
     codes = []
     for limit in (*range(1, 10), 16):  # the kernel may still count a thread that has ended
         control_group.set("pids.max", limit)
-        job = run_job(2, *SMALL_WORKER, "short", before_exec=control_group.enter)
+        job = run_job(2, *SMALL_WORKER, "make_few_calls", before_exec=control_group.enter)
         codes.append(code_of(job))
         if code_of(job) == 0:
             assert has_one_result(job, 2), job.output
@@ -158,7 +159,7 @@ def test_no_locked_memory_is_needed() -> None:
     job = run_job(
         2,
         *SMALL_WORKER,
-        "short",
+        "make_few_calls",
         before_exec=lambda: resource.setrlimit(resource.RLIMIT_MEMLOCK, (0, 0)),
     )
     assert code_of(job) == 0, job.errors
@@ -180,7 +181,7 @@ def test_the_launcher_says_how_many_descriptors_it_needs(size: int) -> None:
         job = run_job(
             size,
             *SMALL_WORKER,
-            "short",
+            "make_few_calls",
             before_exec=partial(limit_descriptors, limit),
         )
         codes.append(code_of(job))
@@ -203,7 +204,7 @@ def test_a_job_that_follows_the_advice_succeeds() -> None:
         job = run_job(
             4,
             *SMALL_WORKER,
-            "short",
+            "make_few_calls",
             before_exec=partial(limit_descriptors, limit),
         )
         if code_of(job) == 0:
@@ -215,13 +216,15 @@ def test_a_job_that_follows_the_advice_succeeds() -> None:
     assert steps > 0
 
 
-# The limit holds for rank 1 alone; the other ranks must report it too.
+# Only rank 1 has the limit, but the other ranks must report it, too.
 LIMITED_RANK = '[ "$FARANDOLE_RANK" != 1 ] || ulimit {}; exec "$0" "$@"'
 
 
 @pytest.mark.parametrize("limit", [5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 16])
 def test_a_worker_says_how_many_descriptors_it_needs(limit: int) -> None:
-    job = run_job(2, "sh", "-c", LIMITED_RANK.format(f"-n {limit}"), *SMALL_WORKER, "short")
+    job = run_job(
+        2, "sh", "-c", LIMITED_RANK.format(f"-n {limit}"), *SMALL_WORKER, "make_few_calls"
+    )
     if code_of(job) == 0:
         assert limit > 8
         assert has_one_result(job, 2), job.output
@@ -250,12 +253,13 @@ def test_too_little_address_space_is_reported() -> None:
     codes = []
     for megabytes in (60, 120, 200, 300, 400, 500, 700, 1500):
         limit = f'ulimit -v {megabytes * 1024}; exec "$0" "$@"'
-        job = run_job(2, "sh", "-c", limit, *SMALL_WORKER, "short")
+        job = run_job(2, "sh", "-c", limit, *SMALL_WORKER, "make_few_calls")
         codes.append(code_of(job))
         if code_of(job) == 0:
             assert has_one_result(job, 2), job.output
             continue
-        # Python itself may be the first to get no memory, or a thread may get none for its stack.
+        # The error may also come from Python itself, or from a thread that gets no memory for its
+        # stack.
         texts = "memory|mmap|failed to map|MemoryError|address|cannot start the .* thread"
         assert re.search(texts, job.errors), job.errors
         assert "SIGSEGV" not in job.errors, job.errors
@@ -268,19 +272,21 @@ SMALL_HEAPS = {"FARANDOLE_HEAP_BYTES": str(2**21)}
 
 
 def test_one_rank_with_little_address_space_needs_small_heaps() -> None:
-    """Without FARANDOLE_HEAP_BYTES, the heap of the other rank is too large for rank 1 to map."""
+    """Without FARANDOLE_HEAP_BYTES, rank 1 cannot map the heap of the other rank, which is too
+    large."""
     script = LIMITED_RANK.format(f"-v {1500 * 1024}")
-    job = run_job(2, "sh", "-c", script, *SMALL_WORKER, "short")
+    job = run_job(2, "sh", "-c", script, *SMALL_WORKER, "make_few_calls")
     assert code_of(job) == 1, job.errors
     assert job.errors.count("set FARANDOLE_HEAP_BYTES for all ranks") >= 2, job.errors
-    job = run_job(2, "sh", "-c", script, *SMALL_WORKER, "short", environment=SMALL_HEAPS)
+    job = run_job(2, "sh", "-c", script, *SMALL_WORKER, "make_few_calls", environment=SMALL_HEAPS)
     assert code_of(job) == 0, job.errors
     assert has_one_result(job, 2), job.output
 
 
 def test_a_small_file_size_limit_is_no_obstacle() -> None:
-    """Allow files of 16 MiB: a group needs 4 MiB per rank and 2 MiB more; heaps become smaller."""
-    job = run_job(2, "sh", "-c", 'ulimit -f 32768; exec "$0" "$@"', *SMALL_WORKER, "short")
+    """Files may have 16 MiB. This is enough for a group, which needs 2 MiB, and 4 MiB for each
+    rank. The heaps become smaller."""
+    job = run_job(2, "sh", "-c", 'ulimit -f 32768; exec "$0" "$@"', *SMALL_WORKER, "make_few_calls")
     assert code_of(job) == 0, job.errors
     assert has_one_result(job, 2), job.output
 
@@ -302,14 +308,14 @@ def test_nothing_outlives_a_kill_at_any_moment(victims: str, tmp_path: Path) -> 
 
     def files() -> list[str]:
         names = [name for name in os.listdir("/tmp") if name.startswith("farandole")]
-        # Jobs whose hosts a function lists, as in other tests, have such folders.
+        # Jobs of other tests may make such folders: those whose hosts are listed by a function.
         own_names = [name for name in names if not name.startswith("farandole-hosts-")]
         return [*shared_files(), *os.listdir(tmp_path), *own_names]
 
     files_before = files()
     for _ in range(10):
         variables = {"TMPDIR": str(tmp_path)}
-        words = ("run", "-n", "2", *SMALL_WORKER, "endless")
+        words = ("run", "-n", "2", *SMALL_WORKER, "make_endless_calls")
         with CommandRun(
             *words, environment=variables, before_exec=lambda: os.chdir(tmp_path)
         ) as job:
@@ -326,7 +332,7 @@ def test_nothing_outlives_a_kill_at_any_moment(victims: str, tmp_path: Path) -> 
                 try:
                     os.kill(pid, signal.SIGKILL)
                 except ProcessLookupError:
-                    continue  # it has ended together with a process that was killed before
+                    continue  # the process has ended together with one that was killed before
             if not pids:
                 job.send(signal.SIGKILL)
             assert job.end() != 0
@@ -342,7 +348,7 @@ def test_a_busy_machine_causes_no_false_death() -> None:
         subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2)
     ]
     try:
-        job = run_job(8, *SMALL_WORKER, "many")
+        job = run_job(8, *SMALL_WORKER, "make_many_calls")
     finally:
         for process in busy_processes:
             process.kill()

@@ -1,5 +1,5 @@
-"""Jobs over several hosts that Slurm starts. The Slurm is real, and the hosts are network
-namespaces; tools/slurm_cluster_test.py says which variables Slurm sets."""
+"""Jobs over several hosts that Slurm starts. It is the real Slurm, and the hosts are network
+namespaces. tools/slurm_cluster_test.py says which variables Slurm sets."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def run_to_end(slurm: SlurmCluster, *words: str) -> CommandRun:
     return launched
 
 
-def workers(script: str, count: int = 2) -> list[str]:
+def worker_words(script: str, count: int = 2) -> list[str]:
     return ["-n", str(count), "sh", "-c", script]
 
 
@@ -79,7 +79,9 @@ def test_srun_starts_a_job_with_all_flags(slurm: SlurmCluster, secret: str) -> N
 def test_srun_gives_the_numbers_of_the_nodes(
     slurm: SlurmCluster, secret: str, start: list[str]
 ) -> None:
-    launched = run_to_end(slurm, *start, command(), "run", "--secret", secret, *workers(SHOW_RANK))
+    launched = run_to_end(
+        slurm, *start, command(), "run", "--secret", secret, *worker_words(SHOW_RANK)
+    )
     assert launched.process.returncode == 0, launched.errors
     assert ranks_in(launched.output) == ALL_RANKS
 
@@ -89,21 +91,21 @@ def test_srun_may_start_node_zero_on_any_host(
 ) -> None:
     hosts = tmp_path / "hosts"
     hosts.write_text("host1\nhost0\n")
-    start = ("srun", "-N2", "-n2", "--distribution=arbitrary", f"--nodelist={hosts}")
-    words = ("run", "--start-timeout", "60", "--secret", secret, *workers(SHOW_RANK))
-    launched = run_to_end(slurm, *start, command(), *words)
+    srun_words = ("srun", "-N2", "-n2", "--distribution=arbitrary", f"--nodelist={hosts}")
+    words = ("run", "--start-timeout", "60", "--secret", secret, *worker_words(SHOW_RANK))
+    launched = run_to_end(slurm, *srun_words, command(), *words)
     assert launched.process.returncode == 0, launched.errors
     assert len(ranks_in(launched.output)) == 4
 
 
 def test_one_srun_on_one_host_needs_no_secret(slurm: SlurmCluster) -> None:
-    launched = run_to_end(slurm, "srun", "-N1", "-n1", command(), "run", *workers(SHOW_RANK))
+    launched = run_to_end(slurm, "srun", "-N1", "-n1", command(), "run", *worker_words(SHOW_RANK))
     assert launched.process.returncode == 0, launched.errors
     assert len(ranks_in(launched.output)) == 2
 
 
 def test_salloc_alone_starts_a_job_on_its_own_host(slurm: SlurmCluster) -> None:
-    words = ("salloc", *ONE_ON_EACH_HOST, command(), "run", *workers(SHOW_RANK))
+    words = ("salloc", *ONE_ON_EACH_HOST, command(), "run", *worker_words(SHOW_RANK))
     launched = run_to_end(slurm, *words)
     assert launched.process.returncode == 0, launched.errors
     assert ranks_in(launched.output) == [
@@ -118,8 +120,8 @@ def test_salloc_alone_starts_a_job_on_its_own_host(slurm: SlurmCluster) -> None:
 def test_several_tasks_are_no_jobs_of_their_own(
     slurm: SlurmCluster, tasks_per_node: int, message: str
 ) -> None:
-    start = ("srun", "-N2", f"--ntasks-per-node={tasks_per_node}")
-    launched = run_to_end(slurm, *start, command(), "run", *workers(SHOW_RANK))
+    srun_words = ("srun", "-N2", f"--ntasks-per-node={tasks_per_node}")
+    launched = run_to_end(slurm, *srun_words, command(), "run", *worker_words(SHOW_RANK))
     assert launched.process.returncode == 2
     assert message in launched.errors
     assert launched.output == ""
@@ -127,14 +129,14 @@ def test_several_tasks_are_no_jobs_of_their_own(
 
 def test_srun_has_the_exit_code_of_a_failing_worker(slurm: SlurmCluster, secret: str) -> None:
     script = f"[ $RANK != 3 ] || exit 7; {WAIT_SCRIPT}"
-    words = (command(), "run", "--secret", secret, *workers(script))
+    words = (command(), "run", "--secret", secret, *worker_words(script))
     launched = run_to_end(slurm, "srun", *ONE_ON_EACH_HOST, *words)
     assert launched.process.returncode == 7
     assert "node 1 (host1): rank 3 (pid " in launched.errors
 
 
 def test_scancel_ends_the_workers_of_all_hosts(slurm: SlurmCluster, secret: str) -> None:
-    words = (command(), "run", "--secret", secret, *workers(WAIT_SCRIPT))
+    words = (command(), "run", "--secret", secret, *worker_words(WAIT_SCRIPT))
     with start_slurm(slurm, "srun", "--job-name=long", *ONE_ON_EACH_HOST, *words) as launched:
         launched.read_until("waits", times=4)
         subprocess.run(slurm.command("scancel", "--name=long"), check=True)

@@ -15,7 +15,7 @@ from launched import CommandRun, environment_of
 
 WORKER = Path(__file__).with_name("stalling_worker.py")
 ONE_SECOND = {"FARANDOLE_STALL_WARNING": "1"}
-# A limit that no test reaches.
+# No test takes so long that a warning comes.
 NO_WARNING = {"FARANDOLE_STALL_WARNING": "1000"}
 
 
@@ -30,11 +30,11 @@ def job(
 
 def read_errors_until(launched: CommandRun, pattern: str) -> re.Match[str]:
     assert launched.process.stderr is not None
-    while not (found := re.search(pattern, launched.errors)):
+    while not (match := re.search(pattern, launched.errors)):
         line = launched.process.stderr.readline()
         assert line, f"the end came before {pattern!r}:\n{launched.output}{launched.errors}"
         launched.errors += line
-    return found
+    return match
 
 
 def continue_late_rank(launched: CommandRun, folder: Path) -> None:
@@ -51,27 +51,29 @@ def expect_success(launched: CommandRun, folder: Path) -> None:
 
 # For each way to make the others wait: the call, and the launcher's text about the late rank.
 STALLS = {
-    "comes_late": (
+    "come_late": (
         r"barrier `[^`]+`",
         r"has not called it; its last call, barrier `[^`]+`, finished \d+\.\d s ago",
     ),
-    "comes_late_to_init": (r"init\(\)", r"has not called init\(\)"),
-    "keeps_a_group_waiting": (
+    "come_late_to_init": (r"init\(\)", r"has not called init\(\)"),
+    "keep_a_group_waiting": (
         r"barrier `[^`]+` \(group 1\)",
         r"has not called it; it has made no call since init\(\), \d+\.\d s ago",
     ),
-    "joins_late": (r"join `[^`]+`", r"has not called it; it has made no call since init\(\)"),
+    "join_late": (r"join `[^`]+`", r"has not called it; it has made no call since init\(\)"),
 }
 
 
 @pytest.mark.parametrize("stall", STALLS)
 def test_a_stall_and_its_end_are_reported(stall: str, tmp_path: Path) -> None:
     call, rank_text = STALLS[stall]
-    is_in_group = stall == "keeps_a_group_waiting"
-    waiting = "rank 0 has been" if is_in_group else "ranks 0, 2 have been"
+    is_in_group = stall == "keep_a_group_waiting"
+    waiting_text = "rank 0 has been" if is_in_group else "ranks 0, 2 have been"
     with job(stall, 3, tmp_path) as launched:
         read_errors_until(launched, rf"stalled: {call} waits for rank 1\n")
-        read_errors_until(launched, rf"farandole:   {waiting} waiting in it for \d+(\.\d)? m?s")
+        read_errors_until(
+            launched, rf"farandole:   {waiting_text} waiting in it for \d+(\.\d)? m?s"
+        )
         read_errors_until(launched, rf"farandole:   rank 1 \(.+, pid \d+\) {rank_text}")
         (tmp_path / "go").touch()
         short_call = call.removesuffix(r" \(group 1\)")
@@ -80,19 +82,20 @@ def test_a_stall_and_its_end_are_reported(stall: str, tmp_path: Path) -> None:
 
 
 def test_a_program_may_choose_the_time_before_init(tmp_path: Path) -> None:
-    """Without this choice, the first launcher would warn after 10 s, and the second one never."""
+    """The program chooses 1 s as the time of the warning. Otherwise, the first launcher would warn
+    after 10 s, and the second one would never warn."""
     for started_with in ({"FARANDOLE_STALL_WARNING": ""}, {"HOROVOD_STALL_CHECK_DISABLE": "1"}):
         folder = tmp_path / "-".join(started_with)
         folder.mkdir()
         environment = {"FARANDOLE_STALL_WARNING": "", **started_with}
-        with job("chooses_the_time_itself", 2, folder, environment) as launched:
-            found = read_errors_until(launched, r"rank 0 has been waiting in it for (\d+\.\d) s")
-            assert float(found[1]) < 10
+        with job("choose_the_time", 2, folder, environment) as launched:
+            match = read_errors_until(launched, r"rank 0 has been waiting in it for (\d+\.\d) s")
+            assert float(match[1]) < 10
             continue_late_rank(launched, folder)
 
 
 def test_a_stall_is_reported_again_at_twice_the_time(tmp_path: Path) -> None:
-    with job("comes_late", 2, tmp_path) as launched:
+    with job("come_late", 2, tmp_path) as launched:
         for _ in range(2):
             read_errors_until(launched, "stalled: barrier")
             launched.errors = launched.errors.replace("stalled:", "reported:")
@@ -100,11 +103,11 @@ def test_a_stall_is_reported_again_at_twice_the_time(tmp_path: Path) -> None:
 
 
 def test_ranks_that_wait_for_each_other_are_named(tmp_path: Path) -> None:
-    with job("waits_elsewhere", 2, tmp_path) as launched:
+    with job("wait_elsewhere", 2, tmp_path) as launched:
         read_errors_until(launched, "ranks 0, 1 wait for each other:")
-        waiting = r"has been waiting for .* in barrier"
-        read_errors_until(launched, rf"rank 0 \(.+, pid \d+\) {waiting} `a` for rank 1")
-        read_errors_until(launched, rf"rank 1 \(.+, pid \d+\) {waiting} `b` for rank 0")
+        waiting_text = r"has been waiting for .* in barrier"
+        read_errors_until(launched, rf"rank 0 \(.+, pid \d+\) {waiting_text} `a` for rank 1")
+        read_errors_until(launched, rf"rank 1 \(.+, pid \d+\) {waiting_text} `b` for rank 0")
         launched.send(signal.SIGTERM)
         assert launched.end() == 128 + signal.SIGTERM
         assert launched.remaining_processes() == []
@@ -124,7 +127,7 @@ def test_the_stack_of_the_late_rank_is_shown(tmp_path: Path) -> None:
         'test "$1 $2 $3" = "dump --nonblocking --pid" || exit 1\n'
         "printf 'Process %s\\n\\nThread %s (idle)\\n    evaluate (eval.py:88)\\n' $4 $4"
     )
-    with job("comes_late", 2, tmp_path, fake_py_spy(tmp_path, dump)) as launched:
+    with job("come_late", 2, tmp_path, fake_py_spy(tmp_path, dump)) as launched:
         read_errors_until(
             launched, r"farandole: rank 1 \(.+, pid \d+\) is here, innermost call first:"
         )
@@ -134,7 +137,7 @@ def test_the_stack_of_the_late_rank_is_shown(tmp_path: Path) -> None:
 
 def test_a_stack_printer_without_permission_is_reported_once(tmp_path: Path) -> None:
     rejection = "echo 'Permission Denied: Try running again'; echo 'not as root' >&2; exit 1"
-    with job("comes_late", 2, tmp_path, fake_py_spy(tmp_path, rejection)) as launched:
+    with job("come_late", 2, tmp_path, fake_py_spy(tmp_path, rejection)) as launched:
         for _ in range(3):
             read_errors_until(launched, "stalled: barrier")
             launched.errors = launched.errors.replace("stalled:", "reported:")
@@ -146,14 +149,15 @@ def test_a_stack_printer_without_permission_is_reported_once(tmp_path: Path) -> 
 
 def test_a_hanging_stack_printer_does_not_disturb_the_job(tmp_path: Path) -> None:
     environment = fake_py_spy(tmp_path, "exec sleep 1000")
-    with job("comes_late", 2, tmp_path, environment) as launched:
+    with job("come_late", 2, tmp_path, environment) as launched:
         read_errors_until(launched, "stalled: barrier")
-        # continue_late_rank() also checks that no process is left.
+        # The hanging stack printer must end, too: continue_late_rank() also checks that no process
+        # is left.
         continue_late_rank(launched, tmp_path)
 
 
 def test_a_stopped_rank_is_named_and_may_go_on(tmp_path: Path) -> None:
-    with job("runs_until_go", 3, tmp_path) as launched:
+    with job("run_until_go", 3, tmp_path) as launched:
         launched.read_until("running", times=3)
         pid = pid_of_rank(launched, 1)
         os.kill(pid, signal.SIGSTOP)
@@ -178,7 +182,7 @@ def end_the_job(launched: CommandRun, pid: int) -> None:
 def test_a_stopped_rank_can_be_ended(
     end: Callable[[CommandRun, int], None], code: int, tmp_path: Path
 ) -> None:
-    with job("runs_until_go", 2, tmp_path) as launched:
+    with job("run_until_go", 2, tmp_path) as launched:
         launched.read_until("running", times=2)
         pid = pid_of_rank(launched, 1)
         os.kill(pid, signal.SIGSTOP)
@@ -190,7 +194,7 @@ def test_a_stopped_rank_can_be_ended(
 
 
 def test_a_stopped_survivor_is_ended(tmp_path: Path) -> None:
-    with job("runs_until_go", 3, tmp_path) as launched:
+    with job("run_until_go", 3, tmp_path) as launched:
         launched.read_until("running", times=3)
         os.kill(pid_of_rank(launched, 1), signal.SIGSTOP)
         read_errors_until(launched, "is stopped")
@@ -202,7 +206,7 @@ def test_a_stopped_survivor_is_ended(tmp_path: Path) -> None:
 
 
 def test_stopping_the_whole_job_is_not_reported(tmp_path: Path) -> None:
-    with job("runs_until_go", 2, tmp_path) as launched:
+    with job("run_until_go", 2, tmp_path) as launched:
         launched.read_until("running", times=2)
         launched.send(signal.SIGTSTP)
         _, status = os.waitpid(launched.process.pid, os.WUNTRACED)
@@ -220,7 +224,8 @@ def ticks_of(pid: int) -> int:
 
 
 def test_a_stopped_job_uses_no_processor_time() -> None:
-    """While a job is stopped, the launcher's checks are overdue, but it must not poll for them."""
+    """While a job is stopped, the time of the launcher's next check passes. The launcher must not
+    use processor time to wait for this check."""
     words = ("run", "-n", "1", "sh", "-c", "echo $PPID; exec sleep 1000")
     with CommandRun(*words, environment=ONE_SECOND) as launched:
         launched.read_until("[0] ")
@@ -229,7 +234,7 @@ def test_a_stopped_job_uses_no_processor_time() -> None:
         _, status = os.waitpid(launched.process.pid, os.WUNTRACED)
         assert os.WIFSTOPPED(status)
         ticks_before = ticks_of(agent)
-        time.sleep(3)  # this sleep waits for no event: during this time the agent must stay idle
+        time.sleep(3)  # not a wait for an event: during this time, the agent must stay idle
         assert ticks_of(agent) - ticks_before < 20
         launched.send(signal.SIGCONT)
         launched.send(signal.SIGTERM)
@@ -245,7 +250,7 @@ def pid_of_rank(launched: CommandRun, rank: int) -> int:
 
 
 def test_a_rank_that_ends_before_init_does_not_block_the_others(tmp_path: Path) -> None:
-    with job("ends_before_init", 3, tmp_path, NO_WARNING) as launched:
+    with job("end_before_init", 3, tmp_path, NO_WARNING) as launched:
         assert launched.end() == 1, launched.errors
         assert launched.remaining_processes() == []
     for rank in (0, 2):
@@ -260,7 +265,7 @@ def test_a_rank_that_ends_before_init_does_not_block_the_others(tmp_path: Path) 
 
 
 def test_a_rank_that_dies_during_init_does_not_block_the_others(tmp_path: Path) -> None:
-    with job("ends_during_init", 3, tmp_path) as launched:
+    with job("end_during_init", 3, tmp_path) as launched:
         read_errors_until(launched, r"stalled: init\(\) waits for rank 2\n")
         os.kill(pid_of_rank(launched, 1), signal.SIGKILL)
         launched.read_until("survivor 0")

@@ -19,7 +19,7 @@ class Terminal:
 
     def __init__(self, workers: int, script: str, *options: str, colors: bool = False) -> None:
         self.text = ""
-        # A part that was read may end within a character.
+        # The bytes that are read at once may end within a character.
         self._decoder = codecs.getincrementaldecoder("utf-8")()
         self.pid, self.descriptor = pty.fork()
         if self.pid == 0:
@@ -28,7 +28,7 @@ class Terminal:
             words = [command(), "run", "-n", str(workers), *options, "sh", "-c", script]
             environment = {"NO_COLOR": "" if colors else "1", "TERM": "xterm"}
             os.execvpe(words[0], words, {**os.environ, **environment})
-        signal.alarm(TIMEOUT_SECONDS)  # guards against hanging: it ends the test run
+        signal.alarm(TIMEOUT_SECONDS)  # only a guard against hanging: it ends the test run
 
     def read_until(self, text: str) -> None:
         while text not in self.text:
@@ -128,7 +128,9 @@ def test_control_c_ends_the_job() -> None:
 
 
 def test_control_z_without_a_shell_that_could_continue_the_job() -> None:
-    """The command leads the session of the terminal, as under `ssh -t host farandole run …`."""
+    """The command is the first process of the terminal's session, as with `ssh -t host farandole
+    run …`. There is no shell that could continue a stopped job, so the job must go on after
+    Ctrl-Z."""
     terminal = Terminal(1, "trap 'echo goes on' CONT; echo ready; while :; do sleep 0.05; done")
     terminal.read_until("[0] ready")
     terminal.type(b"\x1a")

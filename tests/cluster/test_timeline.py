@@ -26,7 +26,7 @@ def record_trace(size: int, path: Path, action: str, *options: str) -> tuple[Tra
 def test_every_rank_records_every_call(tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
     path.write_text("of yesterday")
-    trace, job = record_trace(3, path, "calls")
+    trace, job = record_trace(3, path, "make_calls")
     assert trace.ranks.keys() == {0, 1, 2}
     for rank in range(3):
         assert re.fullmatch(rf"rank {rank} \(pid \d+\)", trace.ranks[rank])
@@ -52,7 +52,7 @@ def test_every_rank_records_every_call(tmp_path: Path) -> None:
 
 
 def test_ranks_have_one_clock(tmp_path: Path) -> None:
-    trace, _ = record_trace(2, tmp_path / "trace.json", "calls")
+    trace, _ = record_trace(2, tmp_path / "trace.json", "make_calls")
     # No rank may finish a call before the other rank has begun it.
     for name in (GRADIENT_CALL, "barrier.noname.0"):
         begin_times = [trace.slices[rank, name][0].begin for rank in range(2)]
@@ -63,7 +63,7 @@ def test_ranks_have_one_clock(tmp_path: Path) -> None:
 
 def test_a_job_writes_two_files_one_after_another(tmp_path: Path) -> None:
     paths = tmp_path / "one.json", tmp_path / "two.json"
-    job = run("run", "-n", "2", sys.executable, WORKER, "twice", *map(str, paths))
+    job = run("run", "-n", "2", sys.executable, WORKER, "write_two_files", *map(str, paths))
     assert job.process.returncode == 0, job.output + job.errors
     for path, name in zip(paths, ("one", "two"), strict=True):
         trace = read_trace(path)
@@ -71,21 +71,21 @@ def test_a_job_writes_two_files_one_after_another(tmp_path: Path) -> None:
 
 
 def test_horovods_variable_may_hold_a_relative_path(tmp_path: Path) -> None:
-    script = f'cd "{tmp_path}" && exec "{sys.executable}" "{WORKER}" calls'
+    script = f'cd "{tmp_path}" && exec "{sys.executable}" "{WORKER}" make_calls'
     job = run(*"run -n 2 sh -c".split(), script, environment={"HOROVOD_TIMELINE": "trace.json"})
     assert job.process.returncode == 0, job.output + job.errors
     assert read_trace(tmp_path / "trace.json").ranks.keys() == {0, 1}
 
 
 def test_dynamic_does_not_name_a_file(tmp_path: Path) -> None:
-    script = f'cd "{tmp_path}" && exec "{sys.executable}" "{WORKER}" twice one two'
+    script = f'cd "{tmp_path}" && exec "{sys.executable}" "{WORKER}" write_two_files one two'
     job = run(*"run -n 2 sh -c".split(), script, environment={"HOROVOD_TIMELINE": "DYNAMIC"})
     assert job.process.returncode == 0, job.output + job.errors
     assert sorted(os.listdir(tmp_path)) == ["one", "two"]
 
 
 def test_tensors_beyond_the_limit_share_a_track(tmp_path: Path) -> None:
-    trace, _ = record_trace(2, tmp_path / "trace.json", "many")
+    trace, _ = record_trace(2, tmp_path / "trace.json", "make_named_calls")
     for rank in range(2):
         rank_slices = [s for key, slices in trace.slices.items() if key[0] == rank for s in slices]
         assert sum(s.name == "ALLREDUCE" for s in rank_slices) == 6000
@@ -97,7 +97,7 @@ def test_tensors_beyond_the_limit_share_a_track(tmp_path: Path) -> None:
 
 def test_the_file_is_bounded_and_says_so(tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
-    trace, _ = record_trace(2, path, "busy", "--timeline-bytes", "100000")
+    trace, _ = record_trace(2, path, "fill_the_file", "--timeline-bytes", "100000")
     assert 80_000 < path.stat().st_size < 110_000
     names = [(event["pid"], event["name"]) for event in trace.notices]
     expected = [(rank, name) for rank in (0, 1) for name in ("TIMELINE_IS_FULL", "CALLS_LEFT_OUT")]
@@ -113,9 +113,9 @@ def test_the_file_is_bounded_and_says_so(tmp_path: Path) -> None:
 def test_a_killed_rank_leaves_a_readable_file(tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
     options = ("run", "-n", "3", "--timeline", str(path))
-    job = run(*options, sys.executable, WORKER, "killed", str(path))
+    job = run(*options, sys.executable, WORKER, "kill_last_rank", str(path))
     assert job.process.returncode == 137, job.output + job.errors
-    trace = read_trace(path)  # the other ranks have closed the file
+    trace = read_trace(path)  # the other ranks have closed the file properly
     assert trace.ranks.keys() == {0, 1, 2}
     for rank in range(3):
         assert trace.slices[rank, "allreduce.a"]
@@ -124,7 +124,7 @@ def test_a_killed_rank_leaves_a_readable_file(tmp_path: Path) -> None:
 def test_a_killed_job_leaves_a_readable_file(tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
     options = ("run", "-n", "1", "--timeline", str(path))
-    job = run(*options, sys.executable, WORKER, "killed", str(path))
+    job = run(*options, sys.executable, WORKER, "kill_last_rank", str(path))
     assert job.process.returncode == 137, job.output + job.errors
     assert read_trace(path, complete=False).slices[0, "allreduce.a"]
 
@@ -134,7 +134,7 @@ def test_a_wrong_path_is_reported_once_and_the_job_goes_on(tmp_path: Path, size:
     path = tmp_path / "no" / "trace.json"
     job = run(
         *("run", "-n", str(size), "--timeline", str(path), "--log-hide-time"),
-        *(sys.executable, WORKER, "calls"),
+        *(sys.executable, WORKER, "make_calls"),
     )
     assert job.process.returncode == 0, job.output + job.errors
     message = f"the timeline cannot be written to `{path}`: No such file or directory"
@@ -144,14 +144,16 @@ def test_a_wrong_path_is_reported_once_and_the_job_goes_on(tmp_path: Path, size:
 
 def test_missing_room_is_reported_once_and_the_job_goes_on(tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
-    _, job = record_trace(1, path, "full_disk", "--log-hide-time")
+    _, job = record_trace(1, path, "limit_file_size", "--log-hide-time")
     assert "went on" in job.output
     assert job.errors.count("File too large; the job goes on without it") == 1, job.errors
     assert path.stat().st_size <= 2000
 
 
 def test_wrong_paths_raise_errors_in_python(tmp_path: Path) -> None:
-    job = run("run", "-n", "1", "--prefix", "", sys.executable, WORKER, "wrong", str(tmp_path))
+    job = run(
+        "run", "-n", "1", "--prefix", "", sys.executable, WORKER, "print_path_errors", str(tmp_path)
+    )
     assert job.process.returncode == 0, job.output + job.errors
     message_start = "reported: the timeline cannot be written to"
     assert job.output.splitlines() == [
@@ -165,7 +167,7 @@ def test_wrong_paths_raise_errors_in_python(tmp_path: Path) -> None:
 
 def test_a_forked_child_neither_holds_nor_closes_the_file(tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
-    job = run("run", "-n", "2", "--prefix", "", sys.executable, WORKER, "forked", str(path))
+    job = run("run", "-n", "2", "--prefix", "", sys.executable, WORKER, "fork_child", str(path))
     assert job.process.returncode == 0, job.output + job.errors
     assert job.output.count("only the process that called init() can use farandole") == 2
     trace = read_trace(path)

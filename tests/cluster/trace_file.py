@@ -1,4 +1,4 @@
-"""Reads the trace of a timeline, and rejects a trace that Perfetto or chrome://tracing would not
+"""Reads the trace of a timeline. It rejects a trace that Perfetto or chrome://tracing would not
 accept."""
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ Event = dict[str, Any]
 
 @dataclass
 class Slice:
-    """A slice of one thread of the trace, with the arguments of its two events."""
+    """A slice of one thread of the trace. Its arguments are those of its begin event and of its end
+    event."""
 
     name: str
     begin: float
@@ -28,7 +29,7 @@ class Slice:
 @dataclass
 class Trace:
     start: dict[str, Any]
-    slices: dict[tuple[int, str], list[Slice]]  # by rank and thread name, in order of time
+    slices: dict[tuple[int, str], list[Slice]]  # by rank and name of the thread, in order of time
     unfinished: list[Slice]
     notices: list[Event]
     ranks: dict[int, str]  # rank → name of its process
@@ -38,7 +39,8 @@ class Trace:
 
 
 def read_trace(path: Path, *, complete: bool = True) -> Trace:
-    """Read a file that was closed; with complete=False, also the file of a killed job."""
+    """Read a trace from a file. The file must be complete, except with complete=False, as for the
+    file of a killed job."""
     text = path.read_bytes().decode()  # strictly UTF-8
     if not complete and not text.endswith("]\n"):
         text = text.rstrip()  # blanks may follow, up to the end of a page
@@ -77,9 +79,9 @@ def _check_fields(event: Event) -> None:
 
 
 def _read_events(events: list[Event]) -> Trace:
-    first = events.pop(0)
-    assert (first["ph"], first["name"]) == ("M", "start"), first
-    trace = Trace(first["args"], {}, [], [], {})
+    first_event = events.pop(0)
+    assert (first_event["ph"], first_event["name"]) == ("M", "start"), first_event
+    trace = Trace(first_event["args"], {}, [], [], {})
     threads: dict[tuple[int, int], str] = {}
     stacks: dict[tuple[int, int], list[Slice]] = defaultdict(list)
     times: dict[tuple[int, int], float] = defaultdict(float)

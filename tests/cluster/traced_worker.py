@@ -16,7 +16,7 @@ from farandole import core, lifecycle
 ODD_NAME = 'a "b" \\c\n\t\x1b[31m\x7f ünï {[,:]}'
 
 
-def calls() -> None:
+def make_calls() -> None:
     """Make calls of several kinds, one with a name that JSON must escape."""
     allreduce(numbers(6), "grad/fc")
     allreduce(numbers(6), ODD_NAME)
@@ -24,8 +24,8 @@ def calls() -> None:
     take(wait_for(core.barrier("", 0)))
 
 
-def twice(first: str, second: str) -> None:
-    """Write two files one after another; stop the timeline more often than it was started."""
+def write_two_files(first: str, second: str) -> None:
+    """Write two files, one after another. Also stop the timeline when it is not started."""
     farandole.stop_timeline()
     allreduce(numbers(6), "unrecorded")
     for path, name in ((first, "one"), (second, "two")):
@@ -36,8 +36,8 @@ def twice(first: str, second: str) -> None:
     farandole.stop_timeline()
 
 
-def many() -> None:
-    """Make a thousand calls in flight at a time, under names that are used only once."""
+def make_named_calls() -> None:
+    """Make batches of a thousand calls. Each call has another name."""
     engine = lifecycle.engine()
     for step in range(6):
         memory = [array("d", [1.0]) for _ in range(1000)]
@@ -53,14 +53,14 @@ def many() -> None:
             take(call.handle)
 
 
-def busy() -> None:
+def fill_the_file() -> None:
     """Make more calls than a small file can hold."""
     for _ in range(3000):
         allreduce(numbers(10), "a")
 
 
-def killed(path: str) -> None:
-    """Kill the last rank when its calls are in the file."""
+def kill_last_rank(path: str) -> None:
+    """Make calls. The last rank kills itself when some of its calls are in the file."""
     if farandole.rank() != farandole.size() - 1:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # 7 s instead of 2 s to close the file
     step = 0
@@ -77,8 +77,8 @@ def killed(path: str) -> None:
                     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def full_disk() -> None:
-    """Set a limit on the size of files, and go on."""
+def limit_file_size() -> None:
+    """Limit the size of files, as on a full disk, and go on with calls."""
     allreduce(numbers(10), "before")
     resource.setrlimit(resource.RLIMIT_FSIZE, (2000, resource.RLIM_INFINITY))
     for _ in range(300):
@@ -86,8 +86,8 @@ def full_disk() -> None:
     print("went on", flush=True)
 
 
-def wrong(folder: str) -> None:
-    """Print what start_timeline() says about impossible paths."""
+def print_path_errors(folder: str) -> None:
+    """Print the errors of start_timeline() for paths that cannot be used."""
     for path in (folder, folder + "/no/trace.json", "", "zero\0byte", 7):
         try:
             farandole.start_timeline(path)  # type: ignore[arg-type]
@@ -96,7 +96,7 @@ def wrong(folder: str) -> None:
     allreduce(numbers(10))
 
 
-def forked(path: str) -> None:
+def fork_child(path: str) -> None:
     """Fork a child that outlives the engine; the child must neither hold nor close the file."""
     farandole.start_timeline(path)
     allreduce(numbers(10), "a")
@@ -116,7 +116,16 @@ def forked(path: str) -> None:
     os.waitpid(child, 0)
 
 
-ACTIONS = (calls, twice, many, busy, killed, full_disk, wrong, forked)
+ACTIONS = (
+    make_calls,
+    write_two_files,
+    make_named_calls,
+    fill_the_file,
+    kill_last_rank,
+    limit_file_size,
+    print_path_errors,
+    fork_child,
+)
 
 
 def main(action: str, *paths: str) -> None:

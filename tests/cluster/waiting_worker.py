@@ -1,7 +1,7 @@
 """A worker that waits for a rank that never comes: `waiting_worker.py init|call`.
 
-Rank 0 prints "waiting" when its main thread waits in init() or in the call. Rank 1, which never
-comes, prints "late".
+Rank 0 prints "waiting" when its main thread waits in init() or in the call. Rank 1 prints "late",
+and never joins or never makes the call.
 """
 
 from __future__ import annotations

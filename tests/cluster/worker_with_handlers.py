@@ -22,13 +22,14 @@ caught_signals: list[int] = []
 
 
 def process_settings() -> tuple[object, ...]:
-    """Return the process settings that a library might change unnoticed."""
+    """Return settings of the process that a library might change without notice."""
     libc = ctypes.CDLL(None)
     actions = []
     for number in range(1, signal.NSIG):
         action = ctypes.create_string_buffer(256)
         libc.sigaction(number, None, action)
-        # The handler, the kernel's part of the mask, and the flags; glibc leaves the rest unset.
+        # Compare the handler, the kernel's part of the mask, and the flags. glibc does not set the
+        # rest.
         actions.append((action.raw[:16], action.raw[136:140]))
     umask = os.umask(0o077)
     os.umask(umask)
@@ -57,7 +58,7 @@ def square(number: int) -> int:
 
 
 def create_children() -> None:
-    """Create children of every kind, with collectives in between."""
+    """Create child processes in several ways, with collectives in between."""
     assert subprocess.run(["sh", "-c", "exit 7"], check=False).returncode == 7
     run_steps(3)
     pid = os.fork()
@@ -81,7 +82,7 @@ def create_children() -> None:
     assert total == sum(i * i for i in range(32))
 
 
-def prepare() -> None:
+def set_handlers_and_masks() -> None:
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR2)
     signal.signal(signal.SIGCHLD, lambda number, _: caught_signals.append(number))
@@ -92,7 +93,7 @@ def prepare() -> None:
     os.umask(0o123)
     os.chdir(tempfile.gettempdir())
     os.close(0)
-    for name in os.listdir("/proc/self/fd"):  # as programs do that start daemons
+    for name in os.listdir("/proc/self/fd"):  # as when starting daemons
         if int(name) > 2 and os.path.exists(f"/proc/self/fd/{name}"):
             os.set_inheritable(int(name), True)
 
@@ -108,7 +109,7 @@ def check_engine_threads_block_signals() -> None:
 
 
 def main() -> None:
-    prepare()
+    set_handlers_and_masks()
     settings_before = process_settings()
     hvd.init()
     os.kill(os.getpid(), signal.SIGUSR1)

@@ -26,7 +26,7 @@ std::vector<SimulatedDriver::Action> SimulatedDriver::advance(TimePoint now) {
     Process& process = process_of(node);
     if (process.kill_at && now >= *process.kill_at) {
       process.kill_at.reset();
-      if (process.runs) actions.push_back({Action::Kind::kKill, node});
+      if (process.is_running) actions.push_back({Action::Kind::kKill, node});
     }
     if (!process.restart_at || now < *process.restart_at) continue;
     process.restart_at.reset();
@@ -49,19 +49,19 @@ void SimulatedDriver::read_host_list(TimePoint now, std::vector<Action>& actions
   for (const int node : changes.leaving) {
     Process& process = process_of(node);
     process.restart_at.reset();
-    if (process.told_to_leave) continue;
-    process.told_to_leave = process.is_leaving = true;
-    if (process.runs) actions.push_back({Action::Kind::kLeave, node});
+    if (process.was_told_to_leave) continue;
+    process.was_told_to_leave = process.is_leaving = true;
+    if (process.is_running) actions.push_back({Action::Kind::kLeave, node});
   }
   for (const int node : changes.listed_again)
-    if (!process_of(node).runs) process_of(node).restart_at = now;
-  if (!changes.added) return;
-  const int node = changes.added->node;
+    if (!process_of(node).is_running) process_of(node).restart_at = now;
+  if (!changes.addition) return;
+  const int node = changes.addition->node;
   if (node < static_cast<int>(processes_.size()))
     ++node_numbers_reused_;
   else
     processes_.emplace_back();
-  start(node, changes.added->host, changes.added->failed_starts, actions);
+  start(node, changes.addition->host, changes.addition->failed_starts, actions);
 }
 
 void SimulatedDriver::node_joined(int node, TimePoint now) {
@@ -73,17 +73,17 @@ void SimulatedDriver::node_joined(int node, TimePoint now) {
 
 void SimulatedDriver::node_lost(int node, TimePoint now) {
   Process& process = process_of(node);
-  if (!std::exchange(process.takes_part, false) || !process.runs) return;
+  if (!std::exchange(process.takes_part, false) || !process.is_running) return;
   process.kill_at = now;
   if (process.is_leaving) *process.kill_at += kLeaveTimeMax;
 }
 
 void SimulatedDriver::launcher_ended(int node, bool has_failed, TimePoint now) {
   Process& process = process_of(node);
-  if (!process.runs) return;
-  process.runs = process.takes_part = false;
+  if (!process.is_running) return;
+  process.is_running = process.takes_part = false;
   if (roster_) roster_->launcher_ended(node);
-  const bool must_restart = (has_failed && !process.is_leaving) || process.told_to_leave;
+  const bool must_restart = (has_failed && !process.is_leaving) || process.was_told_to_leave;
   if (!must_restart || !may_restart(node)) return;
   if (process.joined_at && now > *process.joined_at + kRestartDelayMax) process.failures = 0;
   Duration restart_delay = std::chrono::seconds(1);
@@ -93,21 +93,21 @@ void SimulatedDriver::launcher_ended(int node, bool has_failed, TimePoint now) {
 }
 
 Replacement SimulatedDriver::replace_node_0_launcher() {
-  Replacement replaces{.number = ++lost_launchers_, .epoch = static_cast<std::uint32_t>(epoch_)};
+  Replacement replacement{.number = ++lost_launchers_, .epoch = static_cast<std::uint32_t>(epoch_)};
   for (std::size_t node = 0; node < nodes_joined_; ++node) {
-    replaces.workers.push_back(static_cast<std::uint32_t>(processes_[node].host.slots));
+    replacement.workers.push_back(static_cast<std::uint32_t>(processes_[node].host.slots));
     if (node > 0 && processes_[node].takes_part)
-      replaces.nodes.push_back(static_cast<std::uint32_t>(node));
+      replacement.nodes.push_back(static_cast<std::uint32_t>(node));
   }
-  return replaces;
+  return replacement;
 }
 
 bool SimulatedDriver::is_settled() const {
   for (std::size_t node = 1; node < processes_.size(); ++node) {
     const Process& process = processes_[node];
     const bool is_wanted = may_restart(static_cast<int>(node));
-    if (process.takes_part != is_wanted || process.runs != is_wanted || process.is_leaving)
-      if (is_wanted || process.runs) return false;
+    if (process.takes_part != is_wanted || process.is_running != is_wanted || process.is_leaving)
+      if (is_wanted || process.is_running) return false;
   }
   return !roster_ || std::ranges::all_of(listed_hosts_, [this](const HostEntry& host) {
     return std::ranges::any_of(processes_, [&](const Process& process) {

@@ -51,8 +51,8 @@ class SimulatedDriver {
  private:
   struct Process {
     HostEntry host{};
-    bool runs = true;
-    bool told_to_leave = false;
+    bool is_running = true;
+    bool was_told_to_leave = false;
     bool is_leaving = false;
     bool takes_part = false;
     int failures = 0;

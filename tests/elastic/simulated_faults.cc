@@ -58,8 +58,8 @@ bool SimulatedJob::can_have(Kind kind, Fault fault) {
 
 void SimulatedJob::inject(Fault fault) {
   if (is_over_ || !can_have(kind_, fault)) return;
-  int& happened = counts_.faults.at(static_cast<std::size_t>(fault));
-  const int before = happened;
+  int& fault_count = counts_.faults.at(static_cast<std::size_t>(fault));
+  const int count_before = fault_count;
   const int number = node_count() > 1 ? random_between(1, node_count() - 1) : 0;
   print_event(std::string("fault: ") + name_of(fault));
   switch (fault) {
@@ -72,19 +72,20 @@ void SimulatedJob::inject(Fault fault) {
       break;
     case Fault::kAllButOneKilled:
       if (node_count() < 3) return;
-      for (int other = 1; other < node_count(); ++other)
-        if (other != number && has_launcher(other)) kill_launcher(other);
+      for (int other_number = 1; other_number < node_count(); ++other_number)
+        if (other_number != number && has_launcher(other_number)) kill_launcher(other_number);
       break;
     case Fault::kFrozen:
-      if (number == 0 || !at(number).runs || is_frozen(at(number))) return;
-      at(number).frozen_from = now_;
-      at(number).frozen_until = now_ + std::chrono::seconds(random_between(2, 40));
+      if (number == 0 || !node_at(number).is_running || is_frozen(node_at(number))) return;
+      node_at(number).frozen_from = now_;
+      node_at(number).frozen_until = now_ + std::chrono::seconds(random_between(2, 40));
       break;
     case Fault::kNodeLeaves:
-      if (number == 0 || !at(number).runs || !at(number).is_connected || at(number).is_leaving)
+      if (number == 0 || !node_at(number).is_running || !node_at(number).is_connected ||
+          node_at(number).is_leaving)
         return;
-      at(number).is_leaving =
-          at(number).elastic_node->leave(now_ + std::chrono::seconds(random_between(5, 30)));
+      node_at(number).is_leaving = node_at(number).elastic_node->begin_to_leave(
+          now_ + std::chrono::seconds(random_between(5, 30)));
       break;
     case Fault::kNodeAdded:
       if (workers_of_nodes_.size() != nodes_.size() || first_slot(node_count()) >= kSlotsMax)
@@ -99,13 +100,13 @@ void SimulatedJob::inject(Fault fault) {
       if (fault >= Fault::kHostAppears) return inject_list_fault(fault);
       return inject_network_fault(fault, number);
   }
-  happened = before + 1;
+  fault_count = count_before + 1;
 }
 
 void SimulatedJob::inject_worker_fault(Fault fault, int number) {
-  Node& node = at(number);
+  Node& node = node_at(number);
   const int local_rank = random_between(0, std::max(node.slots - 1, 0));
-  if (!node.runs || is_frozen(node) || !node.processes.contains(local_rank) ||
+  if (!node.is_running || is_frozen(node) || !node.processes.contains(local_rank) ||
       (number == 0 && !first_node_))
     return;
   if (fault == Fault::kWorkerEnds)
@@ -119,15 +120,15 @@ void SimulatedJob::inject_worker_fault(Fault fault, int number) {
 
 void SimulatedJob::inject_network_fault(Fault fault, int number) {
   if (number == 0) return;
-  const int other = random_between(1, node_count() - 1);
+  const int other_number = random_between(1, node_count() - 1);
   const bool is_pair = fault == Fault::kCutFromEachOther || fault == Fault::kCutFromOthers;
-  if (is_pair && (node_count() < 3 || other == number)) return;
+  if (is_pair && (node_count() < 3 || other_number == number)) return;
   switch (fault) {
     case Fault::kCutFromNode0:
       network_.cut_both(number, 0, now_);
       break;
     case Fault::kCutFromEachOther:
-      network_.cut_both(number, other, now_);
+      network_.cut_both(number, other_number, now_);
       break;
     case Fault::kCutFromOthers:
     case Fault::kCutFromAll:
@@ -169,27 +170,27 @@ void SimulatedJob::inject_list_fault(Fault fault) {
 bool SimulatedJob::change_host_list(Fault fault, std::vector<HostEntry>& hosts) {
   const bool may_add =
       static_cast<int>(workers_of_nodes_.size()) < kNumbersMax && hosts.size() < kHostsMax;
-  const auto chosen = hosts.begin() + random_between(0, static_cast<int>(hosts.size()) - 1);
-  const HostEntry before = *chosen;
+  const auto chosen_host = hosts.begin() + random_between(0, static_cast<int>(hosts.size()) - 1);
+  const HostEntry old_host = *chosen_host;
   switch (fault) {
     case Fault::kHostAppears:
-      if (may_add) hosts.insert(chosen, new_host(random_between(1, 2)));
+      if (may_add) hosts.insert(chosen_host, new_host(random_between(1, 2)));
       return may_add;
     case Fault::kHostVanishes:
-      hosts.erase(chosen);
+      hosts.erase(chosen_host);
       return true;
     case Fault::kHostComesBackAtOnce:
-      hosts.erase(chosen);
+      hosts.erase(chosen_host);
       if (hosts.empty() || slots_of_list(hosts) < options_.workers_min) return false;
       hosts_to_restore_.emplace_back(now_ + std::chrono::milliseconds(random_between(100, 5000)),
-                                     before);
+                                     old_host);
       return true;
     case Fault::kHostChangesSlots:
       if (static_cast<int>(workers_of_nodes_.size()) >= kNumbersMax) return false;
-      chosen->slots = 3 - before.slots;
+      chosen_host->slots = 3 - old_host.slots;
       return true;
     default:
-      *chosen = new_host(before.slots);
+      *chosen_host = new_host(old_host.slots);
       return true;
   }
 }
@@ -205,10 +206,12 @@ void SimulatedJob::restore_hosts() {
 
 void SimulatedJob::run(int steps) {
   starts_may_fail_ = true;
-  const int pause = random_between(20, 100);
+  const int fault_interval = random_between(20, 100);
   for (int i = 0; i < steps && !is_over_; ++i) {
     // Sometimes several faults come at once.
-    for (bool more = happens_one_in(pause); more; more = happens_one_in(4)) inject(random_fault());
+    for (bool injects_fault = happens_one_in(fault_interval); injects_fault;
+         injects_fault = happens_one_in(4))
+      inject(random_fault());
     if (can_have(kind_, Fault::kNode0LauncherLost) && happens_one_in(is_taking_over() ? 60 : 400))
       inject(Fault::kNode0LauncherLost);
     for (; !scheduled_faults_.empty() && scheduled_faults_.begin()->first <= now_;
@@ -227,12 +230,12 @@ void SimulatedJob::run(int steps) {
 // group. Further faults follow.
 void SimulatedJob::schedule_faults_at_new_group() {
   if (!can_have(kind_, Fault::kNode0LauncherLost)) return;
-  TimePoint at = now_;
+  TimePoint fault_time = now_;
   for (const Fault fault :
        {Fault::kNode0LauncherLost, happens_one_in(2) ? Fault::kAllButOneKilled : random_fault(),
         Fault::kNode0LauncherLost}) {
-    at += std::chrono::milliseconds(random_between(0, happens_one_in(2) ? 300 : 5000));
-    scheduled_faults_.emplace(at, fault);
+    fault_time += std::chrono::milliseconds(random_between(0, happens_one_in(2) ? 300 : 5000));
+    scheduled_faults_.emplace(fault_time, fault);
     if (happens_one_in(2)) return;
   }
 }
@@ -241,9 +244,9 @@ void SimulatedJob::schedule_faults_at_new_group() {
 // a fault of the list.
 Fault SimulatedJob::random_fault() {
   const bool changes_list = kind_ == Kind::kDiscovery && happens_one_in(3);
-  const int first = changes_list ? static_cast<int>(Fault::kHostAppears) : 0;
+  const int first_fault = changes_list ? static_cast<int>(Fault::kHostAppears) : 0;
   for (;;)
-    if (const auto fault = static_cast<Fault>(random_between(first, kFaultCount - 1));
+    if (const auto fault = static_cast<Fault>(random_between(first_fault, kFaultCount - 1));
         can_have(kind_, fault))
       return fault;
 }

@@ -42,10 +42,10 @@ void SimulatedJob::advance_node_0() {
   deliver_messages_to_driver();
   const ElasticOrders orders = first_node_->advance(now_);
   for (const std::string& notice : orders.notices) print_event(notice);
-  for (auto& [to, message] : std::exchange(link_.sent_messages, {}))
+  for (auto& [destination, message] : std::exchange(link_.sent_messages, {}))
     for (const int number : connected_nodes_)
-      if (at(number).is_connected && (to == -1 || to == number))
-        at(number).to_node.emplace_back(arrival_time(number), message);
+      if (node_at(number).is_connected && (destination == -1 || destination == number))
+        node_at(number).to_node.emplace_back(arrival_time(number), message);
   if (orders.group_formed) {
     epoch_ = first_node_->epoch();
     ++counts_.epochs;
@@ -53,22 +53,22 @@ void SimulatedJob::advance_node_0() {
     check_new_group();
   }
   for (const auto& [local_rank, number] : orders.starts) start_worker(0, local_rank, number);
-  if (orders.lost_member) at(0).lost_epoch = orders.lost_member->epoch;
+  if (orders.lost_member) node_at(0).lost_epoch = orders.lost_member->epoch;
   for (const int local_rank : orders.kills)
-    if (at(0).processes.contains(local_rank)) end_worker(0, local_rank);
+    if (node_at(0).processes.contains(local_rank)) end_worker(0, local_rank);
   if (!orders.end.empty() && !is_over_) check_end(orders.end);
   is_over_ = is_over_ || !orders.end.empty();
   if (happens_one_in(2)) deliver_messages_to_driver();
 }
 
-// Node 0's launcher is killed, and its Store is lost with it. Messages that are on their way may
+// Node 0's launcher is killed, and its Store is lost with it. Its messages to the other nodes may
 // still arrive.
 void SimulatedJob::lose_node_0_launcher() {
   if (!first_node_ || !driver_) return;
   print_event("the launcher of node 0 is lost");
   counts_.losses_while_taking_over += is_taking_over() ? 1 : 0;
   first_node_.reset();
-  at(0).store.reset();
+  node_at(0).store.reset();
   link_.sent_messages.clear();
   messages_to_driver_.clear();
   connected_nodes_.clear();
@@ -77,9 +77,9 @@ void SimulatedJob::lose_node_0_launcher() {
   node_0_returns_at_ = now_ + milliseconds(random_between(0, 1500));
   for (const auto& node : nodes_) {
     node->to_node_0.clear();
-    const bool arrives = node->runs && node->is_connected && happens_one_in(2);
-    for (auto& [at, message] : node->to_node) at = now_;
-    if (arrives)
+    const bool messages_arrive = node->is_running && node->is_connected && happens_one_in(2);
+    for (auto& [arrival, message] : node->to_node) arrival = now_;
+    if (messages_arrive)
       deliver_due_messages(node->to_node, [&](const NodeEvents& news) {
         node->elastic_node->handle_events(news, now_);
       });
@@ -93,7 +93,7 @@ void SimulatedJob::replace_node_0_launcher() {
   const Replacement replacement = driver_->replace_node_0_launcher();
   ++launchers_lost_;
   ++counts_.takeovers;
-  at(0).store = StoreServer::create("the launcher").value();
+  node_at(0).store = StoreServer::create("the launcher").value();
   workers_of_nodes_.assign(replacement.workers.begin(), replacement.workers.end());
   link_.start->workers = replacement.workers;
   NodeLayout layout;
@@ -110,9 +110,9 @@ void SimulatedJob::replace_node_0_launcher() {
 
 // The launcher of this node, which has lost node 0, may connect to the new launcher of node 0.
 void SimulatedJob::reconnect_to_node_0(int number) {
-  Node& node = at(number);
-  const bool waits = node.runs && !node.is_connected && node.waits_for_node_0_until;
-  if (!waits || is_frozen(node) || !expected_nodes_.contains(number) ||
+  Node& node = node_at(number);
+  const bool is_waiting = node.is_running && !node.is_connected && node.waits_for_node_0_until;
+  if (!is_waiting || is_frozen(node) || !expected_nodes_.contains(number) ||
       now_ >= *node.waits_for_node_0_until || node.is_abandoned || !network_.connects(number, 0) ||
       happens_one_in(4))
     return;

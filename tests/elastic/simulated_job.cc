@@ -52,17 +52,17 @@ SimulatedJob::SimulatedJob(unsigned seed, Kind kind, bool prints_events)
     link_.start->workers.push_back(
         static_cast<std::uint32_t>(workers_of_nodes_[static_cast<std::size_t>(node)]));
     nodes_.push_back(std::make_unique<Node>());
-    at(node).slots = workers_of_nodes_[static_cast<std::size_t>(node)];
-    at(node).runs = at(node).is_connected = true;
+    node_at(node).slots = workers_of_nodes_[static_cast<std::size_t>(node)];
+    node_at(node).is_running = node_at(node).is_connected = true;
   }
   for (int node = 1; node < nodes; ++node) {
     begin_node(node, false);
     connected_nodes_.insert(node);
   }
-  at(0).store = StoreServer::create("the launcher").value();
+  node_at(0).store = StoreServer::create("the launcher").value();
   first_node_.emplace(options_, layout, job_store(), &link_, now_);
   for (int node = 0; node < nodes; ++node)
-    for (int i = 0; i < at(node).slots; ++i) start_worker(node, i, first_slot(node) + i);
+    for (int i = 0; i < node_at(node).slots; ++i) start_worker(node, i, first_slot(node) + i);
 }
 
 void SimulatedJob::print_event(const std::string& text) const {
@@ -74,13 +74,13 @@ void SimulatedJob::print_event(const std::string& text) const {
 
 int SimulatedJob::first_slot(int node) const {
   int slot = 0;
-  for (int other = 0; other < node; ++other)
-    slot += workers_of_nodes_.at(static_cast<std::size_t>(other));
+  for (int earlier_node = 0; earlier_node < node; ++earlier_node)
+    slot += workers_of_nodes_.at(static_cast<std::size_t>(earlier_node));
   return slot;
 }
 
 void SimulatedJob::begin_node(int number, bool has_begun) {
-  Node& node = at(number);
+  Node& node = node_at(number);
   node.store = StoreServer::create("a launcher").value();
   node.link = std::make_unique<NodeLinkInTest>();
   NodeLayout layout;
@@ -96,9 +96,9 @@ void SimulatedJob::start_launcher(int number, const HostEntry& host) {
   print_event("a launcher of node " + std::to_string(number) + " is started on " + host.name);
   if (number == node_count()) nodes_.push_back(std::make_unique<Node>());
   auto& current_node = nodes_.at(static_cast<std::size_t>(number));
-  if (current_node->runs) {
+  if (current_node->is_running) {
     current_node->is_connected = false;
-    concurrent_launchers_.push_back(std::exchange(current_node, std::make_unique<Node>()));
+    superseded_launchers_.push_back(std::exchange(current_node, std::make_unique<Node>()));
     ++counts_.concurrent_launchers;
   }
   *current_node = Node{};
@@ -108,22 +108,24 @@ void SimulatedJob::start_launcher(int number, const HostEntry& host) {
 }
 
 // Node 0 accepts or rejects the launcher, as src/nodes/roll_call.cc does.
-void SimulatedJob::launcher_joins(int number) {
-  Node& node = at(number);
+void SimulatedJob::try_to_join(int number) {
+  Node& node = node_at(number);
   if (now_ < *node.joins_at) return;
   const bool is_late = now_ > *node.joins_at + seconds(10);
   const bool must_wait =
       !first_node_ || !network_.connects(number, 0) || connected_nodes_.contains(number);
   const bool is_broken =
       broken_hosts_.contains(node.host) || (starts_may_fail_ && happens_one_in(40));
-  const bool starts = !is_late && !is_broken;
-  if (must_wait && starts) return;
+  const bool can_start = !is_late && !is_broken;
+  if (must_wait && can_start) return;
   const auto index = static_cast<std::size_t>(number);
-  const bool fits = index == workers_of_nodes_.size() ||
-                    (index < workers_of_nodes_.size() && workers_of_nodes_[index] == node.slots);
-  if (!starts || !fits) {
-    print_event("node " + std::to_string(number) + (fits ? " could not start" : " is rejected"));
-    counts_.rejected_nodes += fits ? 0 : 1;
+  const bool is_acceptable =
+      index == workers_of_nodes_.size() ||
+      (index < workers_of_nodes_.size() && workers_of_nodes_[index] == node.slots);
+  if (!can_start || !is_acceptable) {
+    print_event("node " + std::to_string(number) +
+                (is_acceptable ? " could not start" : " is rejected"));
+    counts_.rejected_nodes += is_acceptable ? 0 : 1;
     return end_launcher(node, true);
   }
   node.joins_at.reset();
@@ -131,14 +133,14 @@ void SimulatedJob::launcher_joins(int number) {
     workers_of_nodes_.push_back(node.slots);
     link_.start->workers.push_back(static_cast<std::uint32_t>(node.slots));
   }
-  node.runs = node.is_connected = true;
+  node.is_running = node.is_connected = true;
   begin_node(number, true);
   report_node_change(number, true);
 }
 
 // All workers of the launcher end with it.
 void SimulatedJob::end_launcher(Node& node, bool has_failed) {
-  node.runs = node.is_connected = node.is_leaving = false;
+  node.is_running = node.is_connected = node.is_leaving = false;
   node.joins_at.reset();
   node.waits_for_node_0_until.reset();
   node.processes.clear();
@@ -147,41 +149,41 @@ void SimulatedJob::end_launcher(Node& node, bool has_failed) {
 }
 
 void SimulatedJob::kill_launcher(int number) {
-  if (happens_one_in(2)) at(number).to_node_0.clear();
-  end_launcher(at(number), true);
+  if (happens_one_in(2)) node_at(number).to_node_0.clear();
+  end_launcher(node_at(number), true);
 }
 
 void SimulatedJob::start_worker(int node, int local_rank, int number) {
-  auto& processes = at(node).processes;
+  auto& processes = node_at(node).processes;
   ASSERT_FALSE(processes.contains(local_rank)) << "the slot has a worker already";
   processes[local_rank] = {.number = number,
                            .slot = first_slot(node) + local_rank,
                            .node = node,
-                           .home_node = &at(node)};
+                           .home_node = &node_at(node)};
 }
 
 // A worker has ended and was reaped by its launcher.
 void SimulatedJob::end_worker(int node, int local_rank) {
-  Node& one = at(node);
+  Node& node_of_worker = node_at(node);
   const int slot = first_slot(node) + local_rank;
-  one.processes.erase(local_rank);
+  node_of_worker.processes.erase(local_rank);
   if (node == 0) return first_node_->worker_ended(local_rank, false, "a worker", now_);
-  one.elastic_node->worker_ended(local_rank, false, "a worker", now_);
+  node_of_worker.elastic_node->worker_ended(local_rank, false, "a worker", now_);
   send_link_messages(node);
-  if (one.is_connected)
+  if (node_of_worker.is_connected)
     send_to_node_0(node, WorkerExit{static_cast<std::uint32_t>(slot), "a worker", false});
 }
 
 void SimulatedJob::send_link_messages(int number) {
-  for (auto& [to, message] : std::exchange(at(number).link->sent_messages, {}))
-    if (at(number).is_connected) send_to_node_0(number, message);
+  for (auto& [to, message] : std::exchange(node_at(number).link->sent_messages, {}))
+    if (node_at(number).is_connected) send_to_node_0(number, message);
 }
 
 void SimulatedJob::set_stopped(int node, int local_rank, bool is_stopped) {
-  Process& process = at(node).processes.at(local_rank);
+  Process& process = node_at(node).processes.at(local_rank);
   if (std::exchange(process.is_stopped, is_stopped) == is_stopped) return;
   ElasticNode& elastic_node = node == 0 ? static_cast<ElasticNode&>(*first_node_)
-                                        : static_cast<ElasticNode&>(*at(node).elastic_node);
+                                        : static_cast<ElasticNode&>(*node_at(node).elastic_node);
   if (is_stopped)
     elastic_node.worker_stopped(local_rank, now_);
   else
@@ -196,22 +198,22 @@ void SimulatedJob::step() {
   replace_node_0_launcher();
   for (int number = 1; number < node_count() && first_node_; ++number) reconnect_to_node_0(number);
   if (first_node_) stop_expecting_nodes_when_due();
-  for (int number = 1; number < node_count(); ++number) step_of_node(number);
+  for (int number = 1; number < node_count(); ++number) step_node(number);
   end_concurrent_launchers();
   advance_node_0();
   for_all_processes([this](Process& process) {
     if (!process.is_stopped && !is_frozen(*process.home_node) &&
         happens_one_in(network_.is_slow(process.node) ? 30 : 3))
-      step_of(process);
+      step_process(process);
   });
   check_training_groups();
 }
 
-void SimulatedJob::step_of_node(int number) {
-  Node& node = at(number);
-  if (node.joins_at && !is_frozen(node)) launcher_joins(number);
+void SimulatedJob::step_node(int number) {
+  Node& node = node_at(number);
+  if (node.joins_at && !is_frozen(node)) try_to_join(number);
   notice_losses(number);
-  if (node.runs && !node.is_connected && !is_frozen(node)) step_of_disconnected_node(number);
+  if (node.is_running && !node.is_connected && !is_frozen(node)) step_disconnected_node(number);
   if (node.unreported_end_failed && driver_ && network_.connects(number, 0)) {
     driver_->launcher_ended(number, *node.unreported_end_failed, now_);
     node.unreported_end_failed.reset();
@@ -225,20 +227,21 @@ void SimulatedJob::step_of_node(int number) {
           });
       first_node_->handle_events(news, now_);
     });
-  if (!node.runs || is_frozen(node) || (network_.is_slow(number) && !happens_one_in(10))) return;
+  if (!node.is_running || is_frozen(node) || (network_.is_slow(number) && !happens_one_in(10)))
+    return;
   carry_out_orders(number);
 }
 
 // The two sides notice at different times that a connection has ended. If the network is cut, they
 // notice it after some seconds.
 void SimulatedJob::notice_losses(int number) {
-  Node& node = at(number);
+  Node& node = node_at(number);
   const bool is_cut = !network_.connects(number, 0);
-  const bool is_alive = node.runs && node.is_connected;
+  const bool is_alive = node.is_running && node.is_connected;
   if (first_node_ && connected_nodes_.contains(number)) {
-    const bool has_come = !is_alive && network_.is_open(number, 0) && node.to_node_0.empty();
+    const bool end_has_arrived = !is_alive && network_.is_open(number, 0) && node.to_node_0.empty();
     const bool is_silent = is_frozen(node) && now_ > node.frozen_from + Silence::kTimeMax;
-    if ((has_come && happens_one_in(5)) || ((is_cut || !is_alive) && happens_one_in(40)) ||
+    if ((end_has_arrived && happens_one_in(5)) || ((is_cut || !is_alive) && happens_one_in(40)) ||
         (is_silent && happens_one_in(5))) {
       node.to_node_0.clear();
       report_node_change(number, false);
@@ -259,8 +262,8 @@ void SimulatedJob::notice_losses(int number) {
 // A launcher that has lost node 0 waits for a new launcher of node 0, if the job has a driver. It
 // ends its workers if the wait is over, or if the new launcher rejects it because it no longer
 // expects this node.
-void SimulatedJob::step_of_disconnected_node(int number) {
-  Node& node = at(number);
+void SimulatedJob::step_disconnected_node(int number) {
+  Node& node = node_at(number);
   const bool is_rejected =
       first_node_ && network_.connects(number, 0) && !expected_nodes_.contains(number);
   if (now_ < *node.waits_for_node_0_until && !is_rejected && !node.is_abandoned) return;
@@ -270,7 +273,7 @@ void SimulatedJob::step_of_disconnected_node(int number) {
 }
 
 void SimulatedJob::carry_out_orders(int number) {
-  Node& node = at(number);
+  Node& node = node_at(number);
   if (node.is_connected && network_.is_open(0, number))
     deliver_due_messages(node.to_node, [&](const NodeEvents& news) {
       node.elastic_node->handle_events(news, now_);
@@ -306,7 +309,7 @@ void SimulatedJob::deliver_due_messages(
 }
 
 void SimulatedJob::end_concurrent_launchers() {
-  std::erase_if(concurrent_launchers_, [this](const std::unique_ptr<Node>& node) {
+  std::erase_if(superseded_launchers_, [this](const std::unique_ptr<Node>& node) {
     return !is_frozen(*node) && happens_one_in(10);
   });
 }
@@ -315,7 +318,7 @@ void SimulatedJob::end_concurrent_launchers() {
 void SimulatedJob::restart_by_user() {
   for (int number = 1; number < node_count(); ++number)
     if (!has_launcher(number) && happens_one_in(20))
-      start_launcher(number, {.name = "a host", .user = "", .slots = at(number).slots});
+      start_launcher(number, {.name = "a host", .user = "", .slots = node_at(number).slots});
 }
 
 void SimulatedJob::advance_driver() {
@@ -326,19 +329,19 @@ void SimulatedJob::advance_driver() {
       start_launcher(number, host);
       continue;
     }
-    Node& node = at(number);
+    Node& node = node_at(number);
     const bool is_reached = network_.connects(number, 0);
     print_event(
         (kind == ActionKind::kKill ? "the driver kills node " : "the driver asks to leave: node ") +
         std::to_string(number));
-    if (kind == ActionKind::kKill || !node.runs) {
+    if (kind == ActionKind::kKill || !node.is_running) {
       node.is_abandoned = true;
       node.unreported_end_failed.reset();
-      if (!node.runs || (is_reached && !is_frozen(node))) end_launcher(node, true);
+      if (!node.is_running || (is_reached && !is_frozen(node))) end_launcher(node, true);
       driver_->launcher_ended(number, true, now_);
     } else if (node.is_leaving) {
       ADD_FAILURE() << "a second SIGTERM ends the workers of node " << number;
-    } else if (node.elastic_node->leave(now_ + seconds(random_between(5, 30)))) {
+    } else if (node.elastic_node->begin_to_leave(now_ + seconds(random_between(5, 30)))) {
       node.is_leaving = true;
     }
   }

@@ -40,7 +40,7 @@ enum class Fault {
   kCutFromNode0OneWay,
   kNodesCutInTurn,
   kSlow,
-  kFrozen,  // its connections stay open
+  kFrozen,  // the connections of the node stay open
   kNodeLeaves,
   kNodeAdded,
   kNode0LauncherLost,
@@ -84,7 +84,7 @@ struct SimulatedProcess {
   int rank = 0;
   std::int64_t state_epoch = 0;  // the epoch in which it received the state; 0: not yet
   bool is_stopped = false;
-  // During a formation: it does not see the Store of the job yet.
+  // During a formation: it sees only the Store of its node, not the Store of the job.
   bool waits_for_local_ranks = false;
   int store_number = 0;         // the number of the job's Store to which it is connected
   bool knows_state = false;     // see RankRequest
@@ -100,7 +100,7 @@ struct SimulatedNode {
   std::unique_ptr<OtherElasticNode> elastic_node;
   std::map<int, SimulatedProcess> processes;  // by local rank
   // It takes part, or has not noticed yet that it was lost.
-  bool runs = false;
+  bool is_running = false;
   bool is_connected = false;  // as far as it knows
   bool is_leaving = false;
   bool is_abandoned = false;  // the driver has closed the connection to it
@@ -148,27 +148,27 @@ class SimulatedJob {
   }
   bool happens_one_in(int count) { return random_between(1, count) == 1; }
   int node_count() const { return static_cast<int>(nodes_.size()); }
-  StoreServer& job_store() { return *at(0).store; }
-  Node& at(int node) { return *nodes_.at(static_cast<std::size_t>(node)); }
-  const Node& at(int node) const { return *nodes_.at(static_cast<std::size_t>(node)); }
+  StoreServer& job_store() { return *node_at(0).store; }
+  Node& node_at(int node) { return *nodes_.at(static_cast<std::size_t>(node)); }
+  const Node& node_at(int node) const { return *nodes_.at(static_cast<std::size_t>(node)); }
   int first_slot(int node) const;
   bool is_taking_over() const { return !first_node_ || !has_stopped_expecting_nodes_; }
   bool is_frozen(const Node& node) const { return now_ < node.frozen_until; }
-  bool has_launcher(int node) const { return at(node).runs || at(node).joins_at; }
+  bool has_launcher(int node) const { return node_at(node).is_running || node_at(node).joins_at; }
   void print_event(const std::string& text) const;
 
   // The launchers.
   void start_launcher(int number, const HostEntry& host);
   void begin_node(int number, bool has_begun);
-  void launcher_joins(int number);
+  void try_to_join(int number);
   void end_launcher(Node& node, bool has_failed);
   void kill_launcher(int number);
   void start_worker(int node, int local_rank, int number);
   void end_worker(int node, int local_rank);
   void set_stopped(int node, int local_rank, bool is_stopped);
-  void step_of_node(int number);
+  void step_node(int number);
   void notice_losses(int number);
-  void step_of_disconnected_node(int number);
+  void step_disconnected_node(int number);
   void carry_out_orders(int number);
   void send_link_messages(int number);
   void deliver_due_messages(std::deque<std::pair<TimePoint, NodeMessage>>& messages,
@@ -177,7 +177,7 @@ class SimulatedJob {
     return now_ + std::chrono::milliseconds(random_between(0, network_.is_slow(node) ? 4000 : 50));
   }
   void send_to_node_0(int node, const NodeMessage& message) {
-    at(node).to_node_0.emplace_back(arrival_time(node), message);
+    node_at(node).to_node_0.emplace_back(arrival_time(node), message);
   }
   void end_concurrent_launchers();
   void advance_driver();
@@ -195,7 +195,7 @@ class SimulatedJob {
 
   // The workers.
   bool can_reach_store(const Process& process) const;
-  void step_of(Process& process);
+  void step_process(Process& process);
   void ask_for_rank(Process& process);
   void take_rank(Process& process);
   void advance_formation(Process& process);
@@ -250,7 +250,7 @@ class SimulatedJob {
 
   std::vector<std::unique_ptr<Node>> nodes_;  // by number
   // Launchers that still run while a new launcher has their node number.
-  std::list<std::unique_ptr<Node>> concurrent_launchers_;
+  std::list<std::unique_ptr<Node>> superseded_launchers_;
   std::set<int> nodes_given_up_;  // for which the new launcher of node 0 no longer waits
 
   std::int64_t epoch_ = 0;

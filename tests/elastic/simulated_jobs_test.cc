@@ -4,8 +4,8 @@
 // are checked after every step, and in the end all workers must form one group. A failed test
 // prints its seed and all events.
 //
-// FARANDOLE_TEST_SEEDS is the number of jobs, by default 2,000. FARANDOLE_TEST_SEED is the first
-// one.
+// FARANDOLE_TEST_SEEDS is the number of jobs, by default 2,000. FARANDOLE_TEST_SEED is the seed of
+// the first job.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -20,9 +20,9 @@ namespace {
 
 constexpr int kStepsMax = 12'000;
 
-unsigned number_in(const char* variable, unsigned otherwise) {
-  const char* given = std::getenv(variable);
-  return given != nullptr ? static_cast<unsigned>(std::stoul(given)) : otherwise;
+unsigned number_in(const char* variable, unsigned default_value) {
+  const char* value = std::getenv(variable);
+  return value != nullptr ? static_cast<unsigned>(std::stoul(value)) : default_value;
 }
 
 SimulatedJob::Kind kind_of(unsigned seed) { return static_cast<SimulatedJob::Kind>(seed % 3); }
@@ -39,23 +39,24 @@ bool run_random_job(unsigned seed, SimulatedCounts& counts, bool prints_events) 
   return job.all_workers_run();
 }
 
-void print(const SimulatedCounts& counts) {
-  const auto line = [](int count, const char* text) { std::printf("%8d %s\n", count, text); };
+void print_counts(const SimulatedCounts& counts) {
+  const auto print_line = [](int count, const char* text) { std::printf("%8d %s\n", count, text); };
   for (int fault = 0; fault < kFaultCount; ++fault)
-    line(counts.faults.at(static_cast<std::size_t>(fault)), name_of(static_cast<Fault>(fault)));
-  line(counts.epochs, "groups were formed");
-  line(counts.failed_formations, "workers left a group before it was complete");
-  line(counts.calls_failed_by_cuts, "calls failed although all reached node 0");
-  line(counts.takeovers, "launchers of node 0 took over");
-  line(counts.losses_while_taking_over, "launchers of node 0 were lost while they took over");
-  line(counts.late_nodes, "nodes came too late for a new launcher of node 0");
-  line(counts.returns_after_rejection, "late nodes came to the next launcher of node 0");
-  line(counts.concurrent_launchers, "launchers still ran when a new launcher had their node");
-  line(counts.node_numbers_reused, "node numbers were given to another host");
-  line(counts.rejected_nodes, "nodes were rejected");
-  line(counts.groups_with_frozen_members, "groups with frozen members were left");
-  line(counts.ends_in_doubt,
-       "workers had the newest state at the end, but no launcher could know it");
+    print_line(counts.faults.at(static_cast<std::size_t>(fault)),
+               name_of(static_cast<Fault>(fault)));
+  print_line(counts.epochs, "groups were formed");
+  print_line(counts.failed_formations, "workers left a group before it was complete");
+  print_line(counts.calls_failed_by_cuts, "calls failed although all reached node 0");
+  print_line(counts.takeovers, "launchers of node 0 took over");
+  print_line(counts.losses_while_taking_over, "launchers of node 0 were lost while they took over");
+  print_line(counts.late_nodes, "nodes came too late for a new launcher of node 0");
+  print_line(counts.returns_after_rejection, "late nodes came to the next launcher of node 0");
+  print_line(counts.concurrent_launchers, "launchers still ran when a new launcher had their node");
+  print_line(counts.node_numbers_reused, "node numbers were given to another host");
+  print_line(counts.rejected_nodes, "nodes were rejected");
+  print_line(counts.groups_with_frozen_members, "groups with frozen members were left");
+  print_line(counts.ends_in_doubt,
+             "workers had the newest state at the end, but no launcher could know it");
 }
 
 void check_counts(const SimulatedCounts& counts, int jobs) {
@@ -76,19 +77,19 @@ void check_counts(const SimulatedCounts& counts, int jobs) {
 }
 
 TEST(SimulatedJobs, FollowTheRulesAndFormOneGroupAgain) {
-  const unsigned first = number_in("FARANDOLE_TEST_SEED", 1);
+  const unsigned first_seed = number_in("FARANDOLE_TEST_SEED", 1);
   const unsigned seeds = number_in("FARANDOLE_TEST_SEEDS", 2000);
-  unsigned complete = 0;
+  unsigned complete_jobs = 0;
   SimulatedCounts counts;
-  for (unsigned seed = first; seed < first + seeds; ++seed) {
+  for (unsigned seed = first_seed; seed < first_seed + seeds; ++seed) {
     SCOPED_TRACE(seed);
-    complete += run_random_job(seed, counts, false) ? 1 : 0;
+    complete_jobs += run_random_job(seed, counts, false) ? 1 : 0;
     if (::testing::Test::HasFailure()) return void(run_random_job(seed, counts, true));
   }
-  print(counts);
-  std::printf("%8u of %u jobs survived\n", complete, seeds);
+  print_counts(counts);
+  std::printf("%8u of %u jobs survived\n", complete_jobs, seeds);
   if (seeds < 500) return;
-  EXPECT_GT(complete, seeds / 3) << "too few jobs survive, so the test says little";
+  EXPECT_GT(complete_jobs, seeds / 3) << "too few jobs survive, so the test says little";
   check_counts(counts, static_cast<int>(seeds));
 }
 
@@ -103,17 +104,18 @@ struct TwoFaults {
   int run(SimulatedCounts& counts, bool prints_events) const {
     SimulatedJob job(seed, kind_of(seed), prints_events);
     job.recover(kStepsMax);
-    int recovery = -1;
+    int recovery_steps = -1;
     if (inject(job, first)) {
       for (int i = 0; i < steps; ++i) job.step();
-      if (inject(job, second)) recovery = job.recover(kStepsMax);
+      if (inject(job, second)) recovery_steps = job.recover(kStepsMax);
     }
-    EXPECT_TRUE(recovery < 0 || job.is_over() || job.all_workers_run())
+    EXPECT_TRUE(recovery_steps < 0 || job.is_over() || job.all_workers_run())
         << "the workers do not form one group";
     counts.add(job.counts());
-    return recovery;
+    return recovery_steps;
   }
-  // Returns the same number for the first fault alone.
+  // Returns how many steps the recovery from the first fault alone takes; −1 if it could not
+  // happen.
   int steps_to_recover() const {
     SimulatedJob job(seed, kind_of(seed), false);
     job.recover(kStepsMax);
@@ -122,10 +124,12 @@ struct TwoFaults {
 
  private:
   static bool inject(SimulatedJob& job, Fault fault) {
-    const auto happened = [&] { return job.counts().faults.at(static_cast<std::size_t>(fault)); };
-    const int before = happened();
+    const auto fault_count = [&] {
+      return job.counts().faults.at(static_cast<std::size_t>(fault));
+    };
+    const int count_before = fault_count();
     job.inject(fault);
-    return happened() > before;
+    return fault_count() > count_before;
   }
 };
 
@@ -133,32 +137,32 @@ struct TwoFaults {
 // changes from run to run. If it is impossible at that step, the next kind of fault is tried.
 void run_with_second_faults(TwoFaults faults, SimulatedCounts& counts) {
   const int steps = faults.steps_to_recover();
-  unsigned next = faults.seed;
-  int tries = 0;
+  unsigned next_fault = faults.seed;
+  int tried_faults = 0;
   while (faults.steps <= steps) {
-    faults.second = static_cast<Fault>(next++ % kFaultCount);
+    faults.second = static_cast<Fault>(next_fault++ % kFaultCount);
     if (!SimulatedJob::can_have(kind_of(faults.seed), faults.second)) continue;
     SCOPED_TRACE(std::to_string(faults.seed) + ": " + name_of(faults.first) + ", and after " +
                  std::to_string(faults.steps) + " steps: " + name_of(faults.second));
     const bool has_happened = faults.run(counts, false) >= 0;
     if (::testing::Test::HasFailure()) return void(faults.run(counts, true));
-    if (!has_happened && ++tries < kFaultCount) continue;
+    if (!has_happened && ++tried_faults < kFaultCount) continue;
     ++faults.steps;
-    tries = 0;
+    tried_faults = 0;
   }
 }
 
 TEST(SimulatedJobs, FollowTheRulesIfASecondFaultComesAtAnyStepOfARecovery) {
   const unsigned jobs = number_in("FARANDOLE_TEST_SEEDS", 2000) / 300 + 1;
-  const unsigned begin = number_in("FARANDOLE_TEST_SEED", 1);
+  const unsigned first_seed = number_in("FARANDOLE_TEST_SEED", 1);
   SimulatedCounts counts;
-  for (unsigned seed = begin; seed < begin + jobs; ++seed) {
-    for (int first = 0; first < kFaultCount; ++first) {
-      run_with_second_faults({.seed = seed, .first = static_cast<Fault>(first)}, counts);
+  for (unsigned seed = first_seed; seed < first_seed + jobs; ++seed) {
+    for (int first_fault = 0; first_fault < kFaultCount; ++first_fault) {
+      run_with_second_faults({.seed = seed, .first = static_cast<Fault>(first_fault)}, counts);
       if (::testing::Test::HasFailure()) return;
     }
   }
-  print(counts);
+  print_counts(counts);
 }
 
 }  // namespace

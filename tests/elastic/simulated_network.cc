@@ -6,7 +6,7 @@
 
 namespace farandole {
 
-// Returns a time between a moment and much more than a node needs to notice a cut.
+// Returns a random duration: between 1 ms and much more than a node needs to notice a cut.
 Duration SimulatedNetwork::random_duration() {
   const int duration_ms_max =
       std::uniform_int_distribution<int>(0, 1)(random_) == 0 ? 2'000 : 15'000;
@@ -16,7 +16,7 @@ Duration SimulatedNetwork::random_duration() {
 void SimulatedNetwork::cut(int from, int to, TimePoint now) {
   if (from == to || !is_open(from, to)) return;
   apply_change(from, to, false);
-  changes_.emplace(now + random_duration(), Change{.from = from, .to = to, .heals = true});
+  changes_.emplace(now + random_duration(), Change{.from = from, .to = to, .is_healing = true});
 }
 
 void SimulatedNetwork::cut_both(int node, int other_node, TimePoint now) {
@@ -27,8 +27,8 @@ void SimulatedNetwork::cut_both(int node, int other_node, TimePoint now) {
 void SimulatedNetwork::schedule_cut(int node, int other_node, TimePoint begin, TimePoint end) {
   if (node == other_node) return;
   for (const auto& [from, to] : {std::pair(node, other_node), std::pair(other_node, node)}) {
-    changes_.emplace(begin, Change{.from = from, .to = to, .heals = false});
-    changes_.emplace(end, Change{.from = from, .to = to, .heals = true});
+    changes_.emplace(begin, Change{.from = from, .to = to, .is_healing = false});
+    changes_.emplace(end, Change{.from = from, .to = to, .is_healing = true});
   }
 }
 
@@ -59,21 +59,21 @@ void SimulatedNetwork::isolate_random_nodes_in_turn(int nodes, TimePoint now) {
 
 void SimulatedNetwork::slow_down(int node, TimePoint now) {
   if (!slow_nodes_.insert(node).second) return;
-  changes_.emplace(now + random_duration(), Change{.from = node, .to = node, .heals = true});
+  changes_.emplace(now + random_duration(), Change{.from = node, .to = node, .is_healing = true});
 }
 
 void SimulatedNetwork::advance(TimePoint now) {
   while (!changes_.empty() && changes_.begin()->first <= now) {
     const Change due_change = changes_.begin()->second;
     changes_.erase(changes_.begin());
-    apply_change(due_change.from, due_change.to, due_change.heals);
+    apply_change(due_change.from, due_change.to, due_change.is_healing);
   }
 }
 
-void SimulatedNetwork::apply_change(int from, int to, bool heals) {
+void SimulatedNetwork::apply_change(int from, int to, bool is_healing) {
   if (from == to) {
     slow_nodes_.erase(from);
-  } else if (heals) {
+  } else if (is_healing) {
     cuts_.erase({from, to});
   } else {
     cuts_.insert({from, to});

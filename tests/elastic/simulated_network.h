@@ -37,12 +37,12 @@ class SimulatedNetwork {
  private:
   struct Change {
     int from = 0;
-    int to = 0;  // the same as `from`: the node is slow, until it heals
-    bool heals = false;
+    int to = 0;  // if equal to `from`, the node stops being slow
+    bool is_healing = false;
   };
 
   Duration random_duration();
-  void apply_change(int from, int to, bool heals);
+  void apply_change(int from, int to, bool is_healing);
   void schedule_cut(int node, int other_node, TimePoint begin, TimePoint end);
 
   std::mt19937& random_;

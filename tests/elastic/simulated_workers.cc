@@ -18,7 +18,7 @@ std::string failure_key(std::int64_t epoch) {
 void SimulatedJob::for_all_processes(const std::function<void(Process&)>& visit) {
   for (const auto& node : nodes_)
     for (auto& [local_rank, process] : node->processes) visit(process);
-  for (const auto& node : concurrent_launchers_)
+  for (const auto& node : superseded_launchers_)
     for (auto& [local_rank, process] : node->processes) visit(process);
 }
 
@@ -27,7 +27,7 @@ bool SimulatedJob::can_reach_store(const Process& process) const {
   return first_node_ && network_.connects(process.node, 0);
 }
 
-void SimulatedJob::step_of(Process& process) {
+void SimulatedJob::step_process(Process& process) {
   switch (process.state) {
     case Process::State::kLoading:
       return ask_for_rank(process);
@@ -46,7 +46,7 @@ void SimulatedJob::ask_for_rank(Process& process) {
   process.store_number = -1;  // it asks again in its next step
   if (!first_node_ || !network_.is_open(process.node, 0)) return;
   process.store_number = launchers_lost_;
-  const keys::RankRequest request{.left = process.epoch,
+  const keys::RankRequest request{.left_epoch = process.epoch,
                                   .state_epoch = process.state_epoch,
                                   .knows_state = process.knows_state};
   // An error means that node 0 has not read the last request yet.
@@ -90,9 +90,10 @@ std::vector<SimulatedProcess*> SimulatedJob::members_of(std::int64_t epoch) {
 
 // Whether any two members do not reach each other.
 bool SimulatedJob::any_member_is_cut_off(const std::vector<Process*>& members) const {
-  for (const Process* one : members)
-    for (const Process* other : members)
-      if (one->node < other->node && !network_.connects(one->node, other->node)) return true;
+  for (const Process* member : members)
+    for (const Process* other_member : members)
+      if (member->node < other_member->node && !network_.connects(member->node, other_member->node))
+        return true;
   return false;
 }
 
@@ -106,9 +107,9 @@ void SimulatedJob::advance_formation(Process& process) {
     if (process.home_node->store && process.home_node->store->text_at(failure_key(process.epoch)))
       return fail_formation(process);
     // Then it waits for the other members on its node.
-    const auto local =
+    const auto local_members_arrived =
         std::ranges::count(members, process.node, [](const Process* one) { return one->node; });
-    if (local < local_sizes_.at({process.epoch, process.node})) return;
+    if (local_members_arrived < local_sizes_.at({process.epoch, process.node})) return;
     process.waits_for_local_ranks = false;
   }
   if (can_reach_store(process) && job_store().text_at(failure_key(process.epoch)))
@@ -124,13 +125,13 @@ void SimulatedJob::train(Process& process) {
   const auto members = members_of(process.epoch);
   if (static_cast<int>(members.size()) < group_sizes_.at(process.epoch))
     return ask_for_rank(process);
-  const bool has_frozen = std::ranges::any_of(
+  const bool has_frozen_member = std::ranges::any_of(
       members, [this](const Process* member) { return is_frozen(*member->home_node); });
   if (process.home_node->lost_epoch == process.epoch) {
-    counts_.groups_with_frozen_members += has_frozen ? 1 : 0;
+    counts_.groups_with_frozen_members += has_frozen_member ? 1 : 0;
     return ask_for_rank(process);
   }
-  if (has_frozen) return;
+  if (has_frozen_member) return;
   if (any_member_is_cut_off(members)) {
     if (!happens_one_in(10)) return;
     counts_.calls_failed_by_cuts += std::ranges::all_of(
@@ -144,9 +145,10 @@ void SimulatedJob::train(Process& process) {
     member->state_epoch = member->epoch;  // rank 0 has sent the state
     member->steps_done = steps_done_;
   }
-  const auto announced = keys::epoch_prefix(process.epoch) + keys::change_announced();
+  const auto announced_key = keys::epoch_prefix(process.epoch) + keys::change_announced();
   const bool has_lost_store = !first_node_ || process.store_number != launchers_lost_;
-  if (!has_lost_store && (!can_reach_store(process) || !job_store().has_key_with_prefix(announced)))
+  if (!has_lost_store &&
+      (!can_reach_store(process) || !job_store().has_key_with_prefix(announced_key)))
     return;
   for (Process* member : members) ask_for_rank(*member);
 }
@@ -165,14 +167,15 @@ void SimulatedJob::check_new_group() {
   bool any_worker_has_state = false;
   bool all_are_here = true;
   for (int node = 0; node < static_cast<int>(workers_of_nodes_.size()); ++node) {
-    const int first = first_slot(node);
+    const int first_slot_of_node = first_slot(node);
     local_sizes_[{epoch_, node}] = static_cast<int>(std::ranges::count_if(slots, [&](int slot) {
-      return slot >= first && slot < first + workers_of_nodes_[static_cast<std::size_t>(node)];
+      return slot >= first_slot_of_node &&
+             slot < first_slot_of_node + workers_of_nodes_[static_cast<std::size_t>(node)];
     }));
     const bool is_present = node == 0 || connected_nodes_.contains(node);
     all_are_here = all_are_here && is_present;
     if (!is_present) continue;
-    for (const auto& [local_rank, process] : at(node).processes) {
+    for (const auto& [local_rank, process] : node_at(node).processes) {
       ASSERT_NE(process.state, Process::State::kRunning)
           << "worker " << process.number << " in slot " << process.slot
           << " still trains in its old group " << process.epoch;
@@ -190,29 +193,30 @@ void SimulatedJob::check_new_group() {
 
 // Checks that at most one group trains, among the workers that run as far as node 0 knows.
 void SimulatedJob::check_training_groups() {
-  std::set<std::int64_t> training;
+  std::set<std::int64_t> training_epochs;
   for (int node = 0; node < node_count(); ++node)
-    for (const auto& [local_rank, process] : at(node).processes)
+    for (const auto& [local_rank, process] : node_at(node).processes)
       if (process.state == Process::State::kRunning &&
           (node == 0 || connected_nodes_.contains(node)))
-        training.insert(process.epoch);
-  ASSERT_LE(training.size(), 1U) << "two groups train at once";
+        training_epochs.insert(process.epoch);
+  ASSERT_LE(training_epochs.size(), 1U) << "two groups train at once";
 }
 
 // Checks that the job was right to end. A job that has begun may only end if no worker that node 0
 // can reach has the newest state. Workers that have left the group with their nodes do not count.
 // In one case, node 0 cannot know which state is the newest: its launcher was replaced twice, and
-// no node knows the last groups. Then the first replacement may have continued without this node.
+// no node knows the last groups. Then the first of the two replacements may have continued without
+// the nodes that are left.
 void SimulatedJob::check_end(const std::string& reason) {
   print_event("the job ends: " + reason);
   for (int node = 0; node < node_count() && steps_done_ > 0; ++node) {
     if (node > 0 && !connected_nodes_.contains(node)) continue;
-    for (const auto& [local_rank, process] : at(node).processes) {
-      const bool may_have_left = at(node).is_leaving && process.epoch < epoch_;
+    for (const auto& [local_rank, process] : node_at(node).processes) {
+      const bool may_have_left = node_at(node).is_leaving && process.epoch < epoch_;
       if (process.steps_done != steps_done_ || !can_reach_store(process) || may_have_left) continue;
-      const bool knows_less =
+      const bool newest_groups_are_unknown =
           launchers_lost_ > 0 && newest_known_group_ < epoch_ && first_node_->epoch() >= epoch_;
-      const bool is_in_doubt = knows_less && launchers_lost_ > 1;
+      const bool is_in_doubt = newest_groups_are_unknown && launchers_lost_ > 1;
       counts_.ends_in_doubt += is_in_doubt ? 1 : 0;
       ASSERT_TRUE(is_in_doubt) << reason << ", but worker " << process.number << " in slot "
                                << process.slot << " has the newest state";
@@ -222,19 +226,20 @@ void SimulatedJob::check_end(const std::string& reason) {
 
 bool SimulatedJob::all_workers_run() const {
   if (is_taking_over() || !network_.is_healthy() || !hosts_to_restore_.empty()) return false;
-  int running = 0;
+  int running_workers = 0;
   int slots = workers_of_nodes_.front();
   for (int number = 0; number < node_count(); ++number) {
-    const Node& node = at(number);
+    const Node& node = node_at(number);
     if (is_frozen(node)) return false;
     for (const auto& [local_rank, process] : node.processes)
-      running += process.state == Process::State::kRunning && process.epoch == epoch_ ? 1 : 0;
+      running_workers +=
+          process.state == Process::State::kRunning && process.epoch == epoch_ ? 1 : 0;
     if (number == 0) continue;
     if (!driver_ && (!connected_nodes_.contains(number) || node.is_leaving)) return false;
     if (connected_nodes_.contains(number)) slots += node.slots;
   }
-  return running == std::min(slots, options_.workers_max) &&
-         running == static_cast<int>(first_node_->slots_by_rank().size()) &&
+  return running_workers == std::min(slots, options_.workers_max) &&
+         running_workers == static_cast<int>(first_node_->slots_by_rank().size()) &&
          (!driver_ || (messages_to_driver_.empty() && driver_->is_settled()));
 }
 

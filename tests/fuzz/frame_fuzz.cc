@@ -13,21 +13,22 @@ namespace {
 
 using namespace farandole;  // NOLINT(google-build-using-namespace)
 
-void read_headers(std::span<const std::byte> stream, std::size_t piece) {
+void read_headers(std::span<const std::byte> stream, std::size_t piece_bytes) {
   FrameHeaderReader reader;
-  FrameHeaderBytes whole{};
+  FrameHeaderBytes header_bytes{};
   while (!stream.empty()) {
-    const std::size_t count = std::min({piece, stream.size(), reader.space().size()});
+    const std::size_t count = std::min({piece_bytes, stream.size(), reader.space().size()});
     const std::size_t offset = kFrameHeaderBytes - reader.space().size();
     std::ranges::copy(stream.first(count), reader.space().begin());
-    std::ranges::copy(stream.first(count), whole.begin() + static_cast<std::ptrdiff_t>(offset));
+    std::ranges::copy(stream.first(count),
+                      header_bytes.begin() + static_cast<std::ptrdiff_t>(offset));
     reader.mark_filled(count);
     stream = stream.subspan(count);
     if (!reader.complete()) continue;
     const auto header = reader.take();
     if (!header.ok()) return;
     CHECK(header->length <= payload_bytes_max(header->type), "a payload has a limit");
-    CHECK(encode_frame_header(*header) == whole, "a header has one form");
+    CHECK(encode_frame_header(*header) == header_bytes, "a header has one form");
   }
 }
 

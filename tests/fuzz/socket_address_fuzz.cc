@@ -1,5 +1,6 @@
-// Reads any text as an address, as a range of addresses and as a host name. A text is rejected with
-// an error. Otherwise, its address must stay the same when it is printed and read again.
+// Reads any text as an address, as a range of addresses and as a host name. An invalid text must be
+// rejected with an error. The address of a valid text must stay the same when it is printed and
+// read again.
 #include <cstddef>
 #include <cstdint>
 #include <string>

@@ -39,25 +39,26 @@ std::unique_ptr<TlsContext> make_context() {
   const std::string secret(kSecretBytes, 's');
   CHECK(::pipe(ends.data()) == 0, "a pipe can be made");
   CHECK(::write(ends[1], secret.data(), secret.size()) == kSecretBytes, "a pipe takes 32 bytes");
-  auto read = JobSecret::read_descriptor(ends[0], std::chrono::steady_clock::time_point::max());
+  auto job_secret =
+      JobSecret::read_descriptor(ends[0], std::chrono::steady_clock::time_point::max());
   ::close(ends[0]);
   ::close(ends[1]);
-  CHECK(read.ok(), "the secret can be kept");
-  return *TlsContext::make(*std::move(read));
+  CHECK(job_secret.ok(), "the secret can be kept");
+  return *TlsContext::make(*std::move(job_secret));
 }
 
 std::unique_ptr<TlsSession> session_at(const TlsContext& context,
-                                       const std::shared_ptr<SimulatedWire>& wire, bool dialing) {
-  auto connection = std::make_unique<SimulatedConnection>(wire, dialing ? 0 : 1);
-  return dialing ? TlsSession::dial(context, std::move(connection), kLink)
-                 : TlsSession::listen(context, std::move(connection), kAcceptance);
+                                       const std::shared_ptr<SimulatedWire>& wire, bool is_dialer) {
+  auto connection = std::make_unique<SimulatedConnection>(wire, is_dialer ? 0 : 1);
+  return is_dialer ? TlsSession::dial(context, std::move(connection), kLink)
+                   : TlsSession::listen(context, std::move(connection), kAcceptance);
 }
 
 void feed_stranger_stream(const TlsContext& context, std::span<const std::byte> stream,
-                          bool dialing) {
+                          bool is_dialer) {
   const auto wire = std::make_shared<SimulatedWire>(stream.size());
-  const auto session = session_at(context, wire, dialing);
-  wire->directions[dialing ? 1 : 0].sent.assign(stream.begin(), stream.end());
+  const auto session = session_at(context, wire, is_dialer);
+  wire->directions[is_dialer ? 1 : 0].sent.assign(stream.begin(), stream.end());
   for (int i = 0; i < kStepsWithoutProgress + static_cast<int>(stream.size()); ++i) {
     const auto progress = session->try_handshake();
     if (!progress.ok()) return;
@@ -65,35 +66,36 @@ void feed_stranger_stream(const TlsContext& context, std::span<const std::byte> 
   }
 }
 
-// Each group of four bytes is a change: direction, offset (2 bytes), the bits to flip.
+// Each group of four bytes is a change: direction, offset (2 bytes), the bits to flip. Ignores
+// changes of bytes that were already in the stream at the last call.
 void change_bytes(SimulatedWire& wire, std::span<const std::byte> changes,
-                  std::array<std::size_t, 2>& changed_before) {
+                  std::array<std::size_t, 2>& new_bytes_begin) {
   for (std::size_t i = 0; i + 4 <= changes.size(); i += 4) {
     const auto direction = static_cast<std::size_t>(changes[i] & std::byte{1});
     const std::size_t offset =
         (static_cast<std::size_t>(changes[i + 1]) << 8U) | static_cast<std::size_t>(changes[i + 2]);
     Bytes& bytes = wire.directions[direction].sent;
-    if (offset < changed_before[direction] || offset >= bytes.size()) continue;
+    if (offset < new_bytes_begin[direction] || offset >= bytes.size()) continue;
     bytes[offset] ^= changes[i + 3];
   }
-  for (const std::size_t i : {0U, 1U}) changed_before[i] = wire.directions[i].sent.size();
+  for (const std::size_t i : {0U, 1U}) new_bytes_begin[i] = wire.directions[i].sent.size();
 }
 
 void run_session_with_changes(const TlsContext& context, std::span<const std::byte> changes) {
   const auto wire = std::make_shared<SimulatedWire>(changes.size());
   const auto dialer = session_at(context, wire, true);
   const auto listener = session_at(context, wire, false);
-  std::array<std::size_t, 2> changed_before{};
+  std::array<std::size_t, 2> new_bytes_begin{};
   bool dialer_done = false;
   bool listener_done = false;
   for (int i = 0; i < 200 && !(dialer_done && listener_done); ++i) {
-    const auto dialing = dialer->try_handshake();
-    change_bytes(*wire, changes, changed_before);
-    const auto listening = listener->try_handshake();
-    change_bytes(*wire, changes, changed_before);
-    if (!dialing.ok() || !listening.ok()) return;
-    dialer_done = *dialing == TlsSession::Progress::kDone;
-    listener_done = *listening == TlsSession::Progress::kDone;
+    const auto dialer_progress = dialer->try_handshake();
+    change_bytes(*wire, changes, new_bytes_begin);
+    const auto listener_progress = listener->try_handshake();
+    change_bytes(*wire, changes, new_bytes_begin);
+    if (!dialer_progress.ok() || !listener_progress.ok()) return;
+    dialer_done = *dialer_progress == TlsSession::Progress::kDone;
+    listener_done = *listener_progress == TlsSession::Progress::kDone;
   }
   if (!dialer_done || !listener_done) return;
   CHECK(listener->link() == kLink, "nobody can change the link");
@@ -102,7 +104,7 @@ void run_session_with_changes(const TlsContext& context, std::span<const std::by
   Bytes received(kPayloadBytes);
   for (int i = 0; i < 50; ++i) {
     if (!dialer->try_send({}, {}).ok()) return;
-    change_bytes(*wire, changes, changed_before);
+    change_bytes(*wire, changes, new_bytes_begin);
     const auto count = listener->try_receive(received);
     if (!count.ok()) return;
     for (std::size_t k = 0; k < *count; ++k)

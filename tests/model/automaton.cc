@@ -19,22 +19,24 @@ std::string key_of(const ModelThread& checkpoint, const std::vector<Value>& resu
 }
 
 // Runs a thread from its checkpoint as far as the results of its operations are known. Returns the
-// operation that comes next, or nothing if the thread has reached its next checkpoint.
+// operation that follows, or nothing if the thread has reached its next checkpoint.
 std::optional<Operation> replay(Arena& arena, ModelThread& thread,
                                 const std::vector<Value>& results) {
   Execution execution(arena, results);
   try {
     thread.run();
   } catch (const Execution::Stop&) {
-    return execution.pending();
+    return execution.pending_operation();
   }
-  CHECK(execution.replayed_all(), "a thread does the same when it runs again");
+  CHECK(execution.has_replayed_all(), "a thread does the same when it runs again");
   return std::nullopt;
 }
 
 }  // namespace
 
-LocalState Automaton::start(const ModelThread& thread) { return state_of(thread.clone(), {}); }
+LocalState Automaton::start_state(const ModelThread& thread) {
+  return state_of(thread.clone(), {});
+}
 
 LocalState Automaton::state_after(LocalState state, Value result) {
   const auto known = states_[state].state_after.find(result);
@@ -52,14 +54,14 @@ LocalState Automaton::state_of(std::shared_ptr<const ModelThread> checkpoint,
     const auto [place, is_new] =
         numbers_.try_emplace(key_of(*checkpoint, results), static_cast<LocalState>(states_.size()));
     if (!is_new) return place->second;
-    std::optional<Operation> pending;
+    std::optional<Operation> pending_operation;
     std::shared_ptr<ModelThread> thread = checkpoint->clone();
-    if (checkpoint->finished())
-      pending = Operation{};
+    if (checkpoint->has_finished())
+      pending_operation = Operation{};
     else
-      pending = replay(arena_, *thread, results);
-    if (pending) {
-      states_.push_back({std::move(checkpoint), std::move(results), *pending, {}});
+      pending_operation = replay(arena_, *thread, results);
+    if (pending_operation) {
+      states_.push_back({std::move(checkpoint), std::move(results), *pending_operation, {}});
       return place->second;
     }
     // The thread has reached its next checkpoint. Look for the state that consists of this

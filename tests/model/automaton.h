@@ -1,7 +1,7 @@
 // Automaton: the local states of all model threads, numbered. A local state is the thread's object
 // at its last checkpoint, and the results of its operations since then. The thread's next operation
-// depends on nothing else. So the automaton replays each step once, and looks up its result from
-// then on.
+// depends on nothing else. So the automaton runs the code of each operation once, and later looks
+// up the local state that follows.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ class ModelThread {
   virtual ~ModelThread() = default;
   virtual std::unique_ptr<ModelThread> clone() const = 0;
   virtual void write_key(ByteWriter& key) const = 0;
-  virtual bool finished() const = 0;
+  virtual bool has_finished() const = 0;
   // Runs the code from one checkpoint to the next. To learn the next operation, the automaton runs
   // the code again from the checkpoint, with the results of the earlier operations.
   virtual void run() = 0;
@@ -43,8 +43,10 @@ class Automaton {
  public:
   explicit Automaton(Arena& arena) : arena_(arena) {}
 
-  LocalState start(const ModelThread& thread);
-  const Operation& pending(LocalState state) const { return states_[state].pending; }
+  LocalState start_state(const ModelThread& thread);
+  const Operation& pending_operation(LocalState state) const {
+    return states_[state].pending_operation;
+  }
   LocalState state_after(LocalState state, Value result);
   std::size_t size() const { return states_.size(); }
 
@@ -52,7 +54,7 @@ class Automaton {
   struct StateRecord {
     std::shared_ptr<const ModelThread> checkpoint;  // shared by the states that follow it
     std::vector<Value> results;
-    Operation pending;
+    Operation pending_operation;
     std::unordered_map<Value, LocalState> state_after;
   };
 

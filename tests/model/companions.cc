@@ -60,7 +60,7 @@ void Coordinator::write_key(ByteWriter& key) const {
   for (const Report& report : reports_) key.put(pack(report));
 }
 
-bool Coordinator::finished() const {
+bool Coordinator::has_finished() const {
   return stage_ == static_cast<std::uint32_t>(job_->options().members) + 2;
 }
 

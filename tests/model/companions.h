@@ -19,7 +19,7 @@ class DeathWatch final : public CopiedThread<DeathWatch> {
  public:
   DeathWatch(Job& job, int member) : job_(&job), member_(member) {}
   void write_key(ByteWriter& key) const override;
-  bool finished() const override { return stage_ == 2; }
+  bool has_finished() const override { return stage_ == 2; }
   void run() override;
 
  private:
@@ -36,7 +36,7 @@ class ControlReceiver final : public CopiedThread<ControlReceiver> {
  public:
   ControlReceiver(Job& job, int member) : job_(&job), member_(member) {}
   void write_key(ByteWriter& key) const override;
-  bool finished() const override { return stage_ == 2; }
+  bool has_finished() const override { return stage_ == 2; }
   void run() override;
 
  private:
@@ -53,7 +53,7 @@ class Coordinator final : public CopiedThread<Coordinator> {
  public:
   explicit Coordinator(Job& job) : job_(&job) {}
   void write_key(ByteWriter& key) const override;
-  bool finished() const override;
+  bool has_finished() const override;
   void run() override;
 
  private:
@@ -69,7 +69,7 @@ class LeavingUser final : public CopiedThread<LeavingUser> {
  public:
   explicit LeavingUser(Job& job) : job_(&job) {}
   void write_key(ByteWriter& key) const override;
-  bool finished() const override { return done_; }
+  bool has_finished() const override { return done_; }
   void run() override;
 
  private:
@@ -83,7 +83,7 @@ class Submitter final : public CopiedThread<Submitter> {
  public:
   explicit Submitter(Job& job) : job_(&job) {}
   void write_key(ByteWriter& key) const override;
-  bool finished() const override { return done_; }
+  bool has_finished() const override { return done_; }
   void run() override;
 
  private:

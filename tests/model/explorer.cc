@@ -19,7 +19,7 @@ class Search {
       : limits_(limits), machine_(scenario, limits.partial_store_order) {}
 
   Finding run() {
-    visit(machine_.start(), kNoParent, {});
+    visit(machine_.start_state(), kNoParent, {});
     while (!frontier_.empty() && finding_.verdict == Verdict::kHolds) {
       if (seen_.size() >= limits_.states_max) {
         finding_.verdict = Verdict::kBounded;
@@ -117,7 +117,7 @@ class Search {
     if (last != nullptr) path.push_back(*last);
     for (; origins_[at].parent != kNoParent; at = origins_[at].parent)
       path.push_back(origins_[at].choice);
-    MachineState state = machine_.start();
+    MachineState state = machine_.start_state();
     for (auto choice = path.rbegin(); choice != path.rend(); ++choice) {
       finding_.trace += machine_.describe(*choice, state) + "\n";
       machine_.apply(*choice, state);

@@ -1,8 +1,8 @@
 // The explorer visits every state that the threads of a scenario can reach together. Each thread
 // has a FIFO store buffer (x86-TSO; or partial store order) and may sleep on futexes; members may
 // die at any point. The explorer finds broken assertions and deadlocks. A deadlock is a state in
-// which no thread can go on, although one has not finished. The explorer compares states by a
-// 64-bit fingerprint: among n states, the probability that two different ones get the same
+// which no thread can go on, although some thread has not finished. The explorer compares states by
+// a 64-bit fingerprint: among n states, the probability that two different ones get the same
 // fingerprint is about n² / 2^65.
 #pragma once
 

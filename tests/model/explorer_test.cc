@@ -26,7 +26,7 @@ class StraightLineThread final : public CopiedThread<StraightLineThread> {
     key.put(number_);
     key.put(done_);
   }
-  bool finished() const override { return done_; }
+  bool has_finished() const override { return done_; }
   void run() override {
     body_();
     done_ = true;
@@ -66,7 +66,7 @@ class Litmus {
 };
 
 // Each thread stores its own flag, then loads the flag of the other thread. The assertion breaks if
-// both load 0.
+// both threads load 0.
 Verdict store_then_load(std::memory_order order) {
   Litmus litmus;
   Cell& x = litmus.cell("x");

@@ -133,7 +133,7 @@ FlowJob::Cell& FlowJob::exposed_cell(int member, std::int64_t window, int slice)
 
 Value FlowJob::read_uninterleaved(const Cell& cell) {
   return arena().execution().perform(
-      {.action = Action::kLoad, .ghost = true, .word = arena().word_of(&cell)});
+      {.action = Action::kLoad, .is_ghost = true, .word = arena().word_of(&cell)});
 }
 
 std::vector<Scenario::Guard> FlowJob::guards() {

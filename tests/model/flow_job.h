@@ -19,10 +19,10 @@ enum class FlowAlgorithm : std::uint8_t { kBarrier, kRounds, kTwoShots };
 
 struct Flow {
   FlowAlgorithm algorithm = FlowAlgorithm::kRounds;
-  std::int64_t rounds = 1;  // the number of rounds or windows
-  bool is_inline = false;   // the data of the only round is in the flag line
-  std::array<bool, kFlowMembersMax> exposes = {};
-  std::uint32_t misprediction_at = 0;  // in this step, odd members have another identity
+  std::int64_t rounds = 1;                         // the number of rounds or windows
+  bool is_inline = false;                          // the data of the only round is in the flag line
+  std::array<bool, kFlowMembersMax> exposes = {};  // whether each member exposes its memory
+  std::uint32_t misprediction_at = 0;  // in this step, odd members have another identity; 0: none
 
   bool any_member_exposes() const;
 };
@@ -38,7 +38,8 @@ class FlowJob : public Job {
   bool exposes(int member) const { return flow_.exposes[static_cast<std::size_t>(member)]; }
   bool all_expose() const;
 
-  // The input of a member in a window (or round) of a step, and the sum of all inputs there.
+  // The input of a member in a window (or round) of a step, and the sum of the inputs of all
+  // members in this window.
   static Value input_value(int member, std::uint32_t step, std::int64_t window);
   Value input_sum(std::uint32_t step, std::int64_t window) const;
 

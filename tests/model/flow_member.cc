@@ -4,11 +4,11 @@ namespace farandole::model {
 namespace {
 
 constexpr auto kRelaxed = std::memory_order_relaxed;
-// After a call has failed, the owner of exposed memory stores this value there.
+// After a call has failed, the owner of exposed memory stores this value in the memory.
 constexpr Value kValueAfterFailure = 7;
 
 // The value of the closing word that proposes to close the group from this sequence on. The value
-// "closed" is 2 higher.
+// that closes the group is 2 higher.
 constexpr Value closing_proposal(std::uint32_t sequence) { return Value{sequence} << 2 | 1; }
 
 }  // namespace
@@ -271,22 +271,22 @@ Progress FlowMember<Slots>::advance() {
   if (auto* const shots = std::get_if<BasicTwoShots<EntryBarrierType>>(&sequence_))
     return shots->advance(*this);
   EntryBarrierType& entry_barrier = std::get<Barrier>(sequence_).entry_barrier;
-  if (!entry_barrier.entered()) enter(entry_barrier);
+  if (!entry_barrier.has_entered()) enter(entry_barrier);
   return entry_barrier.check_arrivals();
 }
 
 template <std::uint32_t Slots>
-void FlowMember<Slots>::expect(Value found, Value expected, const char* what_broke) const {
-  require(job_->arena(), found == expected, what_broke);
+void FlowMember<Slots>::expect(Value actual, Value expected, const char* what_broke) const {
+  require(job_->arena(), actual == expected, what_broke);
 }
 
 template <std::uint32_t Slots>
-void FlowMember<Slots>::expect_unless_given_back(Value found, Value expected,
+void FlowMember<Slots>::expect_unless_given_back(Value actual, Value expected,
                                                  const char* what_broke) {
-  if (found == kValueAfterFailure)
+  if (actual == kValueAfterFailure)
     read_after_give_back_ = true;
   else
-    expect(found, expected, what_broke);
+    expect(actual, expected, what_broke);
 }
 
 template <std::uint32_t Slots>
@@ -340,15 +340,15 @@ bool FlowMember<Slots>::consume(std::int64_t round) {
   ++hook_calls_;
   for (int member = 0; member < board().members(); ++member) {
     if (member == number_) continue;
-    Value found = 0;
+    Value actual = 0;
     if (job_->exposes(member))
-      found = job_->exposed_cell(member, round, 0).load(kRelaxed);
+      actual = job_->exposed_cell(member, round, 0).load(kRelaxed);
     else if (job_->flow().is_inline)
-      ModelAtomics::read_bytes(reinterpret_cast<std::byte*>(&found), board().inline_payload(member),
-                               sizeof(found));
+      ModelAtomics::read_bytes(reinterpret_cast<std::byte*>(&actual),
+                               board().inline_payload(member), sizeof(actual));
     else
-      found = job_->copy_cell(member, step_, round).load(kRelaxed);
-    expect_unless_given_back(found, job_->input_value(member, step_, round),
+      actual = job_->copy_cell(member, step_, round).load(kRelaxed);
+    expect_unless_given_back(actual, job_->input_value(member, step_, round),
                              "a wrong part was taken");
   }
   return true;
@@ -359,14 +359,14 @@ bool FlowMember<Slots>::reduce(std::int64_t window) {
   ++hook_calls_;
   const int members = board().members();
   for (int member = 0; member < members; ++member) {
-    Value found = 0;
+    Value actual = 0;
     if (job_->exposes(member))
-      found = job_->exposed_cell(member, window, number_).load(kRelaxed);
+      actual = job_->exposed_cell(member, window, number_).load(kRelaxed);
     else if (member == number_)
-      found = own_memory(window, number_);
+      actual = own_memory(window, number_);
     else
-      found = job_->copy_cell(member, step_, window).load(kRelaxed);
-    expect_unless_given_back(found, job_->input_value(member, step_, window),
+      actual = job_->copy_cell(member, step_, window).load(kRelaxed);
+    expect_unless_given_back(actual, job_->input_value(member, step_, window),
                              "a wrong copy was reduced");
   }
   const Value sum = read_after_give_back_ ? kValueAfterFailure : job_->input_sum(step_, window);
@@ -383,9 +383,9 @@ void FlowMember<Slots>::fetch(std::int64_t window) {
   if (exposes()) return;
   for (int member = 0; member < board().members(); ++member) {
     if (member == number_) continue;
-    const Value found = job_->result_cell(member, step_, window).load(kRelaxed);
-    expect_unless_given_back(found, job_->input_sum(step_, window), "a wrong result was fetched");
-    own_memory(window, member) = found;
+    const Value actual = job_->result_cell(member, step_, window).load(kRelaxed);
+    expect_unless_given_back(actual, job_->input_sum(step_, window), "a wrong result was fetched");
+    own_memory(window, member) = actual;
   }
 }
 

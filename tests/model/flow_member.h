@@ -1,5 +1,6 @@
 // FlowMember: the main thread of a member that runs the steps of a flow. It runs the shipped
-// sequences of flags. Its data operations move words of the model, and check each word they read.
+// sequences of flags. Its data operations move words of the model, and check each word that they
+// read.
 #pragma once
 
 #include <array>
@@ -68,7 +69,7 @@ class FlowMember final : public CopiedThread<FlowMember<Slots>> {
   FlowMember(FlowJob& job, int number);
 
   void write_key(ByteWriter& key) const override;
-  bool finished() const override { return mode_ == Mode::kOver; }
+  bool has_finished() const override { return mode_ == Mode::kOver; }
   void run() override;
 
   // The functions that the shipped sequences call.
@@ -88,7 +89,8 @@ class FlowMember final : public CopiedThread<FlowMember<Slots>> {
   using Sequence =
       std::variant<Barrier, BasicRounds<EntryBarrierType>, BasicTwoShots<EntryBarrierType>>;
   enum class Mode : std::uint8_t { kBegin, kRound, kPrepare, kSleep, kOver };
-  // After a death or a leave: the current step still completes (kept), or it fails (abandoned).
+  // What happens to the current step after a death or a leave: it still completes (kept), or it
+  // fails (abandoned).
   enum class Ending : std::uint8_t { kNone, kKept, kAbandoned };
   using Cell = FlowJob::Cell;
 
@@ -115,8 +117,8 @@ class FlowMember final : public CopiedThread<FlowMember<Slots>> {
   Value& own_memory(std::int64_t window, int slice) {
     return memory_[static_cast<std::size_t>(window)][static_cast<std::size_t>(slice)];
   }
-  void expect(Value found, Value expected, const char* what_broke) const;
-  void expect_unless_given_back(Value found, Value expected, const char* what_broke);
+  void expect(Value actual, Value expected, const char* what_broke) const;
+  void expect_unless_given_back(Value actual, Value expected, const char* what_broke);
   Value result_in_memory(std::int64_t window, int slice);
 
   FlowJob* job_;  // borrowed

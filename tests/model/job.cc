@@ -106,8 +106,8 @@ void Job::mark_board() {
 
 ModelAtomics::Atomic<std::uint32_t>& Job::awaited(int member) {
   std::byte* const end = board_ + board_bytes(options_);
-  auto* const created = reinterpret_cast<ModelBoard<kSlots>::Waiting*>(end) - options_.members;
-  return created[member].awaited;
+  auto* const all_waiting = reinterpret_cast<ModelBoard<kSlots>::Waiting*>(end) - options_.members;
+  return all_waiting[member].awaited;
 }
 
 ModelDoorbells::Line& Job::bell_line(int member) {
@@ -116,9 +116,9 @@ ModelDoorbells::Line& Job::bell_line(int member) {
 }
 
 std::vector<int> Job::ranks() const {
-  std::vector<int> created(static_cast<std::size_t>(options_.members));
-  std::iota(created.begin(), created.end(), 0);
-  return created;
+  std::vector<int> all_ranks(static_cast<std::size_t>(options_.members));
+  std::iota(all_ranks.begin(), all_ranks.end(), 0);
+  return all_ranks;
 }
 
 void Job::ring_all() {

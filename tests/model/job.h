@@ -82,12 +82,12 @@ struct Options {
   bool two_phase = false;  // if false, the entries contain the data
   bool polls = false;      // a member checks once before it prepares to sleep
   bool spins = false;      // members never sleep (flows only), which saves states
-  int mortal = -1;         // this member may die, the others watch it
+  int mortal = -1;         // this member may die, and the others watch it; −1: none
   bool rollback = false;   // the coordinator stops all members once, at any time
   // From this step on, the identities of the members differ in generation 1.
   std::uint32_t identities_differ_from = ~0u;
-  int leaver = -1;           // this member leaves after its first step
-  int quitter = -1;          // this member may want to end at any time (flows only)
+  int leaver = -1;           // this member leaves after its first step; −1: none
+  int quitter = -1;          // this member may want to end at any time; −1: none (flows only)
   bool late_submit = false;  // another thread of member 0 submits its last step
   Bug bug = Bug::kNone;
 };
@@ -130,7 +130,7 @@ class Job {
 
   // State that only the checks and the companions use, not the protocol. A vector is indexed by
   // member, unless its comment names another index.
-  std::vector<Ghost> reaped;
+  std::vector<Ghost> reaped;       // 1 once the member is dead and has no store pending
   std::vector<Ghost> inbox;        // messages of the watch thread: 1 stop, 2 answer
   std::vector<Ghost> reports;      // a packed Report
   std::vector<Ghost> progress;     // a packed Report, always up to date, for kReportByWatch

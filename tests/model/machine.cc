@@ -14,7 +14,7 @@ static_assert(std::has_unique_object_representations_v<MachineState>);
 static_assert(sizeof(MachineState) % sizeof(std::uint64_t) == 0);
 
 constexpr bool is_buffered(const Operation& operation) {
-  return operation.action == Action::kStore && !operation.drains_buffer && !operation.ghost;
+  return operation.action == Action::kStore && !operation.drains_buffer && !operation.is_ghost;
 }
 
 // True if others see the operation at once, after everything that the thread stored before.
@@ -80,11 +80,12 @@ Machine::Machine(const Scenario& scenario, bool partial_store_order)
   for (const Scenario::Guard& guard : scenario.guards) guards_[guard.word] = &guard;
 }
 
-MachineState Machine::start() {
+MachineState Machine::start_state() {
   broken_assertion_.reset();
   MachineState state{};
   for (std::size_t thread_index = 0; thread_index < scenario_.threads.size(); ++thread_index) {
-    state.threads[thread_index].local = automaton_.start(*scenario_.threads[thread_index].start);
+    state.threads[thread_index].local =
+        automaton_.start_state(*scenario_.threads[thread_index].start);
     advance_alone(thread_index, state);
   }
   return state;
@@ -103,11 +104,11 @@ bool Machine::may_die(std::size_t thread) const {
 bool Machine::can_step(const MachineState& state, std::size_t thread) const {
   if (!is_alive(state, thread)) return false;
   const Thread& thread_state = state.threads[thread];
-  const Operation& next = automaton_.pending(thread_state.local);
+  const Operation& next = automaton_.pending_operation(thread_state.local);
   if (next.action == Action::kEnd || thread_state.asleep != 0) return false;
   if (next.action == Action::kAwait) return values_[state.memory[next.word]] >= next.operand;
-  if (is_buffered(next)) return thread_state.buffered < kBufferedMax;
-  return thread_state.buffered == 0 || !needs_empty_buffer(next);
+  if (is_buffered(next)) return thread_state.buffered_count < kBufferedMax;
+  return thread_state.buffered_count == 0 || !needs_empty_buffer(next);
 }
 
 bool Machine::can_drain(const Thread& thread, std::size_t entry) const {
@@ -117,31 +118,32 @@ bool Machine::can_drain(const Thread& thread, std::size_t entry) const {
                       [&](const auto& older) { return older.word == thread.buffer[entry].word; });
 }
 
-void Machine::list_choices(const MachineState& state, std::vector<Choice>& into) const {
-  into.clear();
+void Machine::list_choices(const MachineState& state, std::vector<Choice>& choices) const {
+  choices.clear();
   for (std::size_t thread_index = 0; thread_index < scenario_.threads.size(); ++thread_index) {
-    const Operation& next = automaton_.pending(state.threads[thread_index].local);
-    // The value of an awaited word never falls, so the explorer misses no behaviour if this thread
-    // goes first.
+    const Operation& next = automaton_.pending_operation(state.threads[thread_index].local);
+    // The value of an awaited word never decreases, so the explorer misses no behaviour if this
+    // thread goes first.
     if (next.action != Action::kAwait || next.operand == 0 || !can_step(state, thread_index))
       continue;
-    into.push_back({Choice::Kind::kStep, static_cast<std::uint8_t>(thread_index), 0});
+    choices.push_back({Choice::Kind::kStep, static_cast<std::uint8_t>(thread_index), 0});
     return;
   }
   for (std::size_t thread_index = 0; thread_index < scenario_.threads.size(); ++thread_index) {
     const auto number = static_cast<std::uint8_t>(thread_index);
-    if (can_step(state, thread_index)) into.push_back({Choice::Kind::kStep, number, 0});
+    if (can_step(state, thread_index)) choices.push_back({Choice::Kind::kStep, number, 0});
     const Thread& thread = state.threads[thread_index];
-    for (std::uint8_t entry = 0; entry < thread.buffered; ++entry)
-      if (can_drain(thread, entry)) into.push_back({Choice::Kind::kDrain, number, entry});
+    for (std::uint8_t entry = 0; entry < thread.buffered_count; ++entry)
+      if (can_drain(thread, entry)) choices.push_back({Choice::Kind::kDrain, number, entry});
   }
   for (std::size_t member = 0; member < scenario_.mortal.size(); ++member) {
     const auto number = static_cast<std::uint8_t>(member);
     const bool dead = (state.dead & bit(member)) != 0;
-    if (dead && (state.reaped & bit(member)) == 0) into.push_back({Choice::Kind::kReap, number, 0});
+    if (dead && (state.reaped & bit(member)) == 0)
+      choices.push_back({Choice::Kind::kReap, number, 0});
     if (!dead && scenario_.mortal[member] &&
         state.deaths < static_cast<std::uint32_t>(scenario_.deaths_max))
-      into.push_back({Choice::Kind::kDie, number, 0});
+      choices.push_back({Choice::Kind::kDie, number, 0});
   }
 }
 
@@ -166,7 +168,7 @@ std::optional<std::string> Machine::apply(const Choice& choice, MachineState& st
 
 void Machine::step(std::size_t thread_index, MachineState& state) {
   Thread& thread_state = state.threads[thread_index];
-  const Operation operation = automaton_.pending(thread_state.local);
+  const Operation operation = automaton_.pending_operation(thread_state.local);
   if (operation.action == Action::kFutexWait &&
       values_[state.memory[operation.word]] == operation.expected) {
     thread_state.asleep = 1;
@@ -181,8 +183,8 @@ void Machine::drain(std::size_t thread_index, std::size_t entry, MachineState& s
   Thread& thread_state = state.threads[thread_index];
   const auto drained = thread_state.buffer.begin() + static_cast<long>(entry);
   const auto stored = *drained;
-  std::move(drained + 1, thread_state.buffer.begin() + thread_state.buffered, drained);
-  thread_state.buffer[--thread_state.buffered] = {};
+  std::move(drained + 1, thread_state.buffer.begin() + thread_state.buffered_count, drained);
+  thread_state.buffer[--thread_state.buffered_count] = {};
   commit(stored.word, stored.value, thread_index, state);
   if (is_alive(state, thread_index)) advance_alone(thread_index, state);
 }
@@ -207,12 +209,13 @@ void Machine::reap(std::size_t member, MachineState& state) {
 }
 
 bool Machine::affects_no_other_thread(const Thread& thread, std::size_t thread_index) const {
-  const Operation& next = automaton_.pending(thread.local);
-  if (next.ghost) return true;
-  if (is_buffered(next)) return thread.buffered < kBufferedMax;
+  const Operation& next = automaton_.pending_operation(thread.local);
+  if (next.is_ghost) return true;
+  if (is_buffered(next)) return thread.buffered_count < kBufferedMax;
   // The time of a wake-up makes no difference, because a thread that is woken early may still run
   // late. But if the waker may die before the wake-up, the time matters.
-  if (next.action == Action::kFutexWake) return !may_die(thread_index) && thread.buffered == 0;
+  if (next.action == Action::kFutexWake)
+    return !may_die(thread_index) && thread.buffered_count == 0;
   return next.action == Action::kLoad &&
          scenario_.arena->owner_of(next.word) == static_cast<int>(thread_index);
 }
@@ -220,7 +223,7 @@ bool Machine::affects_no_other_thread(const Thread& thread, std::size_t thread_i
 void Machine::advance_alone(std::size_t thread_index, MachineState& state) {
   Thread& thread_state = state.threads[thread_index];
   while (!broken_assertion_ && affects_no_other_thread(thread_state, thread_index)) {
-    const Operation operation = automaton_.pending(thread_state.local);
+    const Operation operation = automaton_.pending_operation(thread_state.local);
     if (operation.action == Action::kFail) {
       broken_assertion_ = operation.text;
       return;
@@ -232,7 +235,7 @@ void Machine::advance_alone(std::size_t thread_index, MachineState& state) {
 
 std::uint16_t Machine::visible_value(Word word, const Thread& thread,
                                      const MachineState& state) const {
-  for (std::size_t entry = thread.buffered; entry-- > 0;)
+  for (std::size_t entry = thread.buffered_count; entry-- > 0;)
     if (thread.buffer[entry].word == word) return thread.buffer[entry].value;
   return state.memory[word];
 }
@@ -259,7 +262,7 @@ Value Machine::execute(const Operation& operation, std::size_t thread_index, Mac
     case Action::kStore:
       check_owner(operation, thread_index);
       if (is_buffered(operation))
-        thread_state.buffer[thread_state.buffered++] = {
+        thread_state.buffer[thread_state.buffered_count++] = {
             operation.word, number_of(operation.operand), operation.release};
       else
         commit(operation.word, number_of(operation.operand), thread_index, state);
@@ -285,7 +288,7 @@ Value Machine::execute(const Operation& operation, std::size_t thread_index, Mac
 void Machine::wake(Word word, MachineState& state) {
   for (std::size_t thread_index = 0; thread_index < scenario_.threads.size(); ++thread_index) {
     Thread& sleeper = state.threads[thread_index];
-    if (sleeper.asleep == 0 || automaton_.pending(sleeper.local).word != word) continue;
+    if (sleeper.asleep == 0 || automaton_.pending_operation(sleeper.local).word != word) continue;
     sleeper.asleep = 0;
     sleeper.local = automaton_.state_after(sleeper.local, 0);
     advance_alone(thread_index, state);
@@ -313,7 +316,7 @@ std::uint16_t Machine::number_of(Value value) {
 bool Machine::all_finished(const MachineState& state) const {
   for (std::size_t thread_index = 0; thread_index < scenario_.threads.size(); ++thread_index)
     if (is_alive(state, thread_index) && !scenario_.threads[thread_index].daemon &&
-        automaton_.pending(state.threads[thread_index].local).action != Action::kEnd)
+        automaton_.pending_operation(state.threads[thread_index].local).action != Action::kEnd)
       return false;
   return true;
 }
@@ -321,7 +324,7 @@ bool Machine::all_finished(const MachineState& state) const {
 std::string Machine::describe_stuck(const MachineState& state) const {
   std::string text;
   for (std::size_t thread_index = 0; thread_index < scenario_.threads.size(); ++thread_index) {
-    const Operation& next = automaton_.pending(state.threads[thread_index].local);
+    const Operation& next = automaton_.pending_operation(state.threads[thread_index].local);
     if (!is_alive(state, thread_index) || next.action == Action::kEnd ||
         scenario_.threads[thread_index].daemon)
       continue;
@@ -343,7 +346,7 @@ std::string Machine::describe(const Choice& choice, const MachineState& state) c
     return format_text("{}'s store of {:#x} to {} is seen", name, values_[stored.value],
                        scenario_.arena->name_of(stored.word));
   }
-  const Operation& next = automaton_.pending(thread.local);
+  const Operation& next = automaton_.pending_operation(thread.local);
   const Value operand = next.action == Action::kLoad
                             ? values_[visible_value(next.word, thread, state)]
                             : next.operand;

@@ -18,8 +18,8 @@ inline constexpr std::size_t kWordsMax = 176;
 inline constexpr std::size_t kThreadsMax = 8;
 inline constexpr std::size_t kBufferedMax = 8;  // stores of one thread that others do not see yet
 
-// Has no padding, so that equal states have equal bytes. Each value is stored as its index in
-// Machine::values_.
+// Has no padding, so that equal states have equal bytes. The values in `memory` and in the buffers
+// are indices into Machine::values_.
 struct MachineState {
   struct BufferedStore {
     std::uint16_t word;
@@ -28,8 +28,8 @@ struct MachineState {
   };
   struct Thread {
     LocalState local;
-    std::uint16_t asleep;
-    std::uint16_t buffered;
+    std::uint16_t asleep;  // 1 while it sleeps on a futex
+    std::uint16_t buffered_count;
     std::array<BufferedStore, kBufferedMax> buffer;  // oldest first
   };
   std::array<std::uint16_t, kWordsMax> memory;
@@ -37,7 +37,7 @@ struct MachineState {
   std::uint32_t deaths;
   std::uint32_t dead;    // bits by member
   std::uint32_t reaped;  // bits by member
-  std::uint32_t unused;
+  std::uint32_t unused;  // instead of padding
 
   std::uint64_t fingerprint() const;
 };
@@ -54,9 +54,9 @@ class Machine {
  public:
   Machine(const Scenario& scenario, bool partial_store_order);
 
-  MachineState start();
+  MachineState start_state();
   // The moves that are possible now. Deaths come last; they do not count as progress.
-  void list_choices(const MachineState& state, std::vector<Choice>& into) const;
+  void list_choices(const MachineState& state, std::vector<Choice>& choices) const;
   // Makes a move. Returns the text of the assertion that the move breaks, if any.
   std::optional<std::string> apply(const Choice& choice, MachineState& state);
   // For a state in which no thread can move: names the threads that have not finished.

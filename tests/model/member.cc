@@ -285,11 +285,11 @@ bool Member<Slots>::leaves_now() const {
 
 template <std::uint32_t Slots>
 Report Member<Slots>::progress() const {
-  const bool in_common_prefix =
+  const bool has_entered =
       stage_ == Stage::kRun || stage_ == Stage::kPhase || stage_ == Stage::kMispredicted;
   Report report = {};
   report.completed = step_ - 1;
-  if (!in_common_prefix) return report;
+  if (!has_entered) return report;
   report.entered = 1;
   report.identity = job_->identity(number_, generation(), step_);
   return report;

@@ -49,7 +49,7 @@ class Member final : public CopiedThread<Member<Slots>> {
   Member(Job& job, int number);
 
   void write_key(ByteWriter& key) const override;
-  bool finished() const override { return mode_ == Mode::kOver; }
+  bool has_finished() const override { return mode_ == Mode::kOver; }
   void run() override;
 
  private:

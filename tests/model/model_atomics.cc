@@ -12,7 +12,7 @@
 namespace farandole::model {
 namespace {
 
-constexpr std::size_t kArenaBytes = 1 << 16;  // also the alignment: of() rounds down to it
+constexpr std::size_t kArenaBytes = 1 << 16;  // also the alignment: containing() rounds down to it
 
 constexpr Value kGenerationBits = ~Value{0} << 32;
 
@@ -26,8 +26,8 @@ Execution::Execution(Arena& arena, const std::vector<Value>& results)
 Execution::~Execution() { arena_.execution_ = nullptr; }
 
 Value Execution::perform(const Operation& operation) {
-  if (next_ < results_.size()) return results_[next_++];
-  pending_ = operation;
+  if (next_result_ < results_.size()) return results_[next_result_++];
+  pending_operation_ = operation;
   throw Stop{};
 }
 
@@ -64,7 +64,7 @@ void Execution::store_deferred() {
 void Execution::store_entry_word(const void* place, Value value, std::memory_order order) {
   if (arena_.store_bugs.split_word) {
     const Value before =
-        perform({.action = Action::kLoad, .ghost = true, .word = arena_.word_of(place)});
+        perform({.action = Action::kLoad, .is_ghost = true, .word = arena_.word_of(place)});
     const Value sequence_only = (before & kGenerationBits) | (value & ~kGenerationBits);
     store_now(place, sequence_only, std::memory_order_relaxed);
   } else {
@@ -118,7 +118,7 @@ Arena::Arena()
 
 Arena::~Arena() { std::free(block_); }
 
-Arena& Arena::of(const void* place) {
+Arena& Arena::containing(const void* place) {
   const auto head = reinterpret_cast<std::uintptr_t>(place) & ~(kArenaBytes - 1);
   Arena* arena = nullptr;
   std::memcpy(&arena, reinterpret_cast<const void*>(head), sizeof(arena));
@@ -162,12 +162,12 @@ Ghost::Ghost(Arena& arena, const std::string& name)
 }
 
 Value Ghost::get() const {
-  return arena_->execution().perform({.action = Action::kLoad, .ghost = true, .word = word()});
+  return arena_->execution().perform({.action = Action::kLoad, .is_ghost = true, .word = word()});
 }
 
 void Ghost::set(Value value) const {
   arena_->execution().perform(
-      {.action = Action::kStore, .ghost = true, .word = word(), .operand = value});
+      {.action = Action::kStore, .is_ghost = true, .word = word(), .operand = value});
 }
 
 Word Ghost::word() const { return arena_->word_of(place_); }
@@ -180,27 +180,27 @@ void Ghost::send(Value value) const {
 Value Ghost::await(Value value) const { return model::await(place_, value); }
 
 Value await(const void* place, Value value) {
-  Arena& arena = Arena::of(place);
+  Arena& arena = Arena::containing(place);
   return arena.execution().perform(
       {.action = Action::kAwait, .word = arena.word_of(place), .operand = value});
 }
 
 void require(Arena& arena, bool condition, const char* what_broke) {
   if (!condition)
-    arena.execution().perform({.action = Action::kFail, .ghost = true, .text = what_broke});
+    arena.execution().perform({.action = Action::kFail, .is_ghost = true, .text = what_broke});
 }
 
 void ModelAtomics::write_bytes(std::byte* shared, const std::byte* from, std::size_t bytes) {
   for (std::size_t at = 0; at < bytes; at += sizeof(Value)) {
     Value value = 0;
     std::memcpy(&value, from + at, std::min(sizeof(Value), bytes - at));
-    Arena::of(shared).execution().store(shared + at, value, std::memory_order_relaxed);
+    Arena::containing(shared).execution().store(shared + at, value, std::memory_order_relaxed);
   }
 }
 
 void ModelAtomics::read_bytes(std::byte* to, const std::byte* shared, std::size_t bytes) {
   for (std::size_t at = 0; at < bytes; at += sizeof(Value)) {
-    const Value value = Arena::of(shared).execution().load(shared + at);
+    const Value value = Arena::containing(shared).execution().load(shared + at);
     std::memcpy(to + at, &value, std::min(sizeof(Value), bytes - at));
   }
 }

@@ -34,8 +34,8 @@ enum class Action : std::uint8_t {
 struct Operation {
   Action action = Action::kEnd;
   bool drains_buffer = false;  // a store that waits until the thread's store buffer is empty
-  bool release = false;  // a store that others see only after all earlier stores of the thread
-  bool ghost = false;    // bookkeeping of the scenario; runs together with the operation before it
+  bool release = false;   // a store that others see only after all earlier stores of the thread
+  bool is_ghost = false;  // bookkeeping of the scenario; runs together with the operation before it
   Word word = 0;
   Value operand = 0;
   Value expected = 0;
@@ -80,11 +80,11 @@ class Execution {
   Execution& operator=(const Execution&) = delete;
 
   Value perform(const Operation& operation);
-  const std::optional<Operation>& pending() const { return pending_; }
-  bool replayed_all() const { return next_ == results_.size(); }
+  const std::optional<Operation>& pending_operation() const { return pending_operation_; }
+  bool has_replayed_all() const { return next_result_ == results_.size(); }
 
-  // While it is muted, the thread does not read or ring bells.
-  void mute(bool on) { muted_ = on; }
+  // While the execution is muted, the thread does not read or ring bells.
+  void mute(bool muted) { muted_ = muted; }
   void store(const void* place, Value value, std::memory_order order);
   Value load(const void* place);
   Value add(const void* place, Value operand);
@@ -99,13 +99,13 @@ class Execution {
 
   Arena& arena_;
   const std::vector<Value>& results_;
-  std::size_t next_ = 0;
-  std::optional<Operation> pending_;
+  std::size_t next_result_ = 0;
+  std::optional<Operation> pending_operation_;
   bool muted_ = false;
   std::vector<std::pair<const void*, Value>> deferred_;  // stores that a planted bug delays
 };
 
-// The memory of the scenario's objects. of() finds the arena of any address inside it.
+// The memory of the scenario's objects. containing() finds the arena of any address inside it.
 class Arena {
  public:
   static constexpr int kNoOwner = -1;
@@ -115,7 +115,7 @@ class Arena {
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
-  static Arena& of(const void* place);
+  static Arena& containing(const void* place);
 
   // Returns zeroed memory that is aligned as the shipped lines are.
   std::byte* allocate(std::size_t bytes);
@@ -192,15 +192,15 @@ struct ModelAtomics {
     }
 
    private:
-    Execution& execution() const { return Arena::of(this).execution(); }
+    Execution& execution() const { return Arena::containing(this).execution(); }
     [[maybe_unused]] T place_;
   };
 
   static void futex_wait(Atomic<std::uint32_t>& word, std::uint32_t expected, Duration) {
-    Arena::of(&word).execution().futex(Action::kFutexWait, &word, expected);
+    Arena::containing(&word).execution().futex(Action::kFutexWait, &word, expected);
   }
   static void futex_wake(Atomic<std::uint32_t>& word) {
-    Arena::of(&word).execution().futex(Action::kFutexWake, &word, 0);
+    Arena::containing(&word).execution().futex(Action::kFutexWake, &word, 0);
   }
   // Eight bytes are one word of the model.
   static void write_bytes(std::byte* shared, const std::byte* from, std::size_t bytes);

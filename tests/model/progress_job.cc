@@ -35,8 +35,8 @@ auto ProgressLockWithBug::end_wait(bool has_work) -> Wake {
   return has(ProgressBug::kEndOfWaitWakesNobody) ? Wake::kNoThread : target;
 }
 
-auto ProgressLockWithBug::calls_finished(bool holder_waits) const -> Wake {
-  const Wake target = ProgressLock::calls_finished(holder_waits);
+auto ProgressLockWithBug::wake_after_finished_calls(bool holder_waits) const -> Wake {
+  const Wake target = ProgressLock::wake_after_finished_calls(holder_waits);
   return has(ProgressBug::kFinishWakesNobody) ? Wake::kNoThread : target;
 }
 
@@ -115,7 +115,7 @@ void ProgressJob::record_holder(const GuardedData& now, bool is_claim) {
 
 void ProgressJob::record_arrivals(bool have_arrived) {
   arena_.execution().perform({.action = Action::kStore,
-                              .ghost = true,
+                              .is_ghost = true,
                               .word = arena_.word_of(&has_arrivals),
                               .operand = have_arrived ? Value{1} : Value{0}});
 }
@@ -127,7 +127,7 @@ void ProgressJob::publish(Bits finished, bool holder_waits) {
     now.in_flight &= ~finished;
     for (int call = 0; call < callers(); ++call)
       if ((finished >> call & 1) != 0) is_finished[static_cast<std::size_t>(call)].set(1);
-    return now.lock.calls_finished(holder_waits);
+    return now.lock.wake_after_finished_calls(holder_waits);
   });
   wake(target);
 }

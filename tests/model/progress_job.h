@@ -65,7 +65,7 @@ class ProgressLockWithBug : public ProgressLock {
   Wake release_as_waiter();
   Wake release(bool has_work);
   Wake end_wait(bool has_work);
-  Wake calls_finished(bool holder_waits) const;
+  Wake wake_after_finished_calls(bool holder_waits) const;
   bool end_nap(bool has_work);
   bool holder_must_release(bool has_work, int claims) const;
 
@@ -140,7 +140,7 @@ class ProgressJob {
   ModelDoorbells own_doorbells;
   ModelDoorbells peer_doorbells;
   Ghost guarded_index;  // the index of the current contents in guarded_values_
-  Ghost holder;         // 1: a thread holds the progress lock
+  Ghost holder;         // 1 while a thread holds the progress lock
   Ghost taken;          // bits: calls in flight that a holder has taken over
   Ghost claim_is_done;
   Ghost end_is_done;

@@ -389,7 +389,7 @@ void Peer::write_key(ByteWriter& key) const {
   key.put(awaited_);
 }
 
-bool Peer::finished() const { return next_ == job_->callers(); }
+bool Peer::has_finished() const { return next_ == job_->callers(); }
 
 void Peer::run() {
   using PeerWait = ProgressOptions::PeerWait;

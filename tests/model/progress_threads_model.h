@@ -41,7 +41,7 @@ class Caller final : public CopiedThread<Caller> {
  public:
   Caller(ProgressJob& job, int number);
   void write_key(ByteWriter& key) const override;
-  bool finished() const override { return stage_ == Stage::kOver; }
+  bool has_finished() const override { return stage_ == Stage::kOver; }
   void run() override;
 
  private:
@@ -80,7 +80,7 @@ class Claim final : public CopiedThread<Claim> {
  public:
   Claim(ProgressJob& job, bool stops) : job_(&job), stops_(stops) {}
   void write_key(ByteWriter& key) const override;
-  bool finished() const override { return stage_ == Stage::kOver; }
+  bool has_finished() const override { return stage_ == Stage::kOver; }
   void run() override;
 
  private:
@@ -116,7 +116,7 @@ class ProgressThread final : public CopiedThread<ProgressThread> {
  public:
   explicit ProgressThread(ProgressJob& job) : job_(&job), driver_(job) {}
   void write_key(ByteWriter& key) const override;
-  bool finished() const override { return stage_ == Stage::kOver; }
+  bool has_finished() const override { return stage_ == Stage::kOver; }
   void run() override;
 
  private:
@@ -136,7 +136,7 @@ class Peer final : public CopiedThread<Peer> {
  public:
   explicit Peer(ProgressJob& job) : job_(&job) {}
   void write_key(ByteWriter& key) const override;
-  bool finished() const override;
+  bool has_finished() const override;
   void run() override;
 
  private:
@@ -150,7 +150,7 @@ class Timer final : public CopiedThread<Timer> {
  public:
   Timer(ProgressJob& job, int caller) : job_(&job), caller_(caller) {}
   void write_key(ByteWriter& key) const override;
-  bool finished() const override { return done_; }
+  bool has_finished() const override { return done_; }
   void run() override;
 
  private:

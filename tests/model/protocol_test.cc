@@ -133,7 +133,7 @@ const std::vector<PlantedBug>& planted_bugs() {
   const Options rollback = {.steps = 1, .rollback = true};
   const Options reentry = {.steps = 1, .rollback = true, .identities_differ_from = 1};
   const Options death = {.steps = 2, .mortal = 1};
-  const Options three = {.members = 3, .steps = 1};
+  const Options three_members = {.members = 3, .steps = 1};
   static const std::vector<PlantedBug> bugs = {
       {"weak flag store", kWeakWord, kStuck, kSleeps},
       {"weak asleep store", kWeakAsleep, kStuck, kSleeps},
@@ -147,9 +147,9 @@ const std::vector<PlantedBug>& planted_bugs() {
       {"close: bell before the closing word", kCloseBellFirst, kStuck, kSleeps, death},
       {"leave without a bell", kLeaveWithoutBell, kStuck, kSleeps, {.leaver = 1}},
       {"submit without a bell", kSubmitWithoutBell, kStuck, kSleeps, {.late_submit = true}},
-      {"weak store of who is awaited", kWeakAwaited, kStuck, kSleeps, three, true},
-      {"no second check at who is awaited", kAwaitsWithoutSecondCheck, kStuck, kSleeps, three,
-       true},
+      {"weak store of who is awaited", kWeakAwaited, kStuck, kSleeps, three_members, true},
+      {"no second check at who is awaited", kAwaitsWithoutSecondCheck, kStuck, kSleeps,
+       three_members, true},
       {"one slot only", kOneSlot, kBroken, "wrong identity"},
       {"word before payload", kWordBeforePayload, kBroken, "wrong identity"},
       {"sequence and generation in two words", kSplitWord, kBroken, "wrong identity", {.steps = 3}},
@@ -184,7 +184,8 @@ TEST(Protocol, EveryPlantedBugIsFound) {
 // Without the planted bug the same jobs hold, so the test above finds the bug and nothing else.
 TEST(Protocol, EachJobHoldsWithoutItsPlantedBug) {
   for (const PlantedBug& planted : planted_bugs()) {
-    // A rollback has many more states. WholeJob and LargeJob explore jobs with rollbacks.
+    // A job with a rollback has too many states for this test. WholeJob and LargeJob explore such
+    // jobs.
     if (planted.options.rollback) continue;
     Job job(planted.options);
     EXPECT_EQ(explore(scenario_of(job), {}).verdict, Verdict::kHolds) << planted.name;

@@ -69,7 +69,7 @@ class RingEnd final : public CopiedThread<RingEnd> {
     key.put(ticket_);
     key.put(seen_);
   }
-  bool finished() const override { return next_ > count_; }
+  bool has_finished() const override { return next_ > count_; }
 
   void run() override {
     if (!prepared_) {
@@ -77,9 +77,9 @@ class RingEnd final : public CopiedThread<RingEnd> {
       prepared_ = true;
     } else if (!checked_) {
       checked_ = true;
-      const Value has_advanced = transfer();
-      if (has_advanced == 0) return;
-      next_ += has_advanced;
+      const Value messages = transfer();
+      if (messages == 0) return;
+      next_ += messages;
       wake_up();
       doorbells_->cancel_sleep();
     } else {

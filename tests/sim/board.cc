@@ -43,7 +43,7 @@ void SimulatedBoard::apply(Line& line, const Write& write) {
       line.word = write.word;
       return;
     case Write::Kind::kDone:
-      line.done = write.word;
+      line.done_word = write.word;
       return;
     case Write::Kind::kVerdict:
       return;
@@ -51,7 +51,7 @@ void SimulatedBoard::apply(Line& line, const Write& write) {
 }
 
 void SimulatedBoard::write(int member, Write write) {
-  apply(lines(member).own[write.slot], write);
+  apply(lines(member).own_lines[write.slot], write);
   lines(member).writes.push_back(std::move(write));
 }
 
@@ -64,34 +64,35 @@ bool SimulatedBoard::settle(int member) {
     visible_verdict_ = write.verdict;
     return true;
   }
-  auto& line = lines(member).visible[write.slot];
+  auto& line = lines(member).visible_lines[write.slot];
   const auto word = line.word;
-  const auto done = line.done;
+  const auto done_word = line.done_word;
   apply(line, write);
   if (write.kind == Write::Kind::kWord)
     return update_tally(word_tallies_[write.slot], word, line.word);
   if (write.kind == Write::Kind::kDone)
-    return update_tally(done_word_tallies_[write.slot], done, line.done);
+    return update_tally(done_word_tallies_[write.slot], done_word, line.done_word);
   return false;
 }
 
-bool SimulatedBoard::update_tally(Tally& tally, std::uint64_t before, std::uint64_t now) const {
-  if (--tally[before] == 0) tally.erase(before);
-  return ++tally[now] == members();
+bool SimulatedBoard::update_tally(Tally& tally, std::uint64_t old_word,
+                                  std::uint64_t new_word) const {
+  if (--tally[old_word] == 0) tally.erase(old_word);
+  return ++tally[new_word] == members();
 }
 
 const SimulatedBoard::Line& SimulatedBoard::line(int reader, int member,
                                                  std::uint32_t sequence) const {
   const auto& lines = lines_[static_cast<std::size_t>(member)];
-  return (reader == member ? lines.own : lines.visible)[slot_of(sequence)];
+  return (reader == member ? lines.own_lines : lines.visible_lines)[slot_of(sequence)];
 }
 
 std::uint64_t SimulatedBoard::word(int reader, int member, std::uint32_t sequence) const {
   return line(reader, member, sequence).word;
 }
 
-std::uint64_t SimulatedBoard::done(int reader, int member, std::uint32_t sequence) const {
-  return line(reader, member, sequence).done;
+std::uint64_t SimulatedBoard::done_word(int reader, int member, std::uint32_t sequence) const {
+  return line(reader, member, sequence).done_word;
 }
 
 const Entry& SimulatedBoard::entry(int reader, int member, std::uint32_t sequence) const {

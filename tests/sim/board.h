@@ -31,23 +31,25 @@ class SimulatedBoard {
   }
 
   int members() const { return static_cast<int>(lines_.size()); }
-  // The other members see each of these writes only after one call of settle() for it.
+  // The other members see each of these writes only after settle() was called once for this write.
   void write_entry(int member, std::uint32_t sequence, Entry entry);
   void write_word(int member, std::uint32_t sequence, std::uint64_t word);
-  // Says that this member has finished its part, for algorithms that wait for all members' parts.
+  // Says that this member has finished its part of the step, for algorithms that wait for the parts
+  // of all members.
   void write_done(int member, std::uint32_t sequence, std::uint64_t word);
-  // Only member 0. Says that all members on all hosts have entered a step with equal identities.
+  // Only for member 0. Says that all members on all hosts have entered a step with equal
+  // identities.
   void write_all_hosts_entered(std::uint64_t word);
-  // Only member 0. Says that the group is over after this sequence, because a rank has left.
+  // Only for member 0. Says that the group is over after this sequence, because a rank has left.
   void write_last_sequence(std::uint32_t sequence);
-  // Makes the oldest unsettled write of a member visible. Returns true if a member may have waited
-  // for this write: the write makes all words or all done words of a slot equal, or it comes from
-  // member 0 and concerns all hosts.
+  // Makes the member's oldest write that the others cannot see yet visible to them. Returns true if
+  // a member may have waited for this write: the write makes all words or all done words of a slot
+  // equal, or it comes from member 0 and concerns all hosts.
   bool settle(int member);
 
   // What `reader` sees in the line of `member`.
   std::uint64_t word(int reader, int member, std::uint32_t sequence) const;
-  std::uint64_t done(int reader, int member, std::uint32_t sequence) const;
+  std::uint64_t done_word(int reader, int member, std::uint32_t sequence) const;
   const Entry& entry(int reader, int member, std::uint32_t sequence) const;
   std::uint64_t all_hosts_entered(int reader) const { return verdict(reader).all_hosts_entered; }
   const std::optional<std::uint32_t>& last_sequence(int reader) const {
@@ -57,7 +59,7 @@ class SimulatedBoard {
  private:
   struct Line {
     std::uint64_t word = 0;
-    std::uint64_t done = 0;
+    std::uint64_t done_word = 0;
     Entry entry = {};
   };
   // What member 0 says about all hosts.
@@ -77,8 +79,8 @@ class SimulatedBoard {
   using Tally = std::map<std::uint64_t, int>;
   // A member's lines: as it sees them itself, and as the others see them.
   struct MemberLines {
-    std::array<Line, 2> own;
-    std::array<Line, 2> visible;
+    std::array<Line, 2> own_lines;
+    std::array<Line, 2> visible_lines;
     std::deque<Write> writes;
   };
 
@@ -88,8 +90,8 @@ class SimulatedBoard {
   MemberLines& lines(int member) { return lines_[static_cast<std::size_t>(member)]; }
   static void apply(Line& line, const Write& write);
   void write(int member, Write write);
-  // Moves one member from one value to another. Returns whether all members now have `now`.
-  bool update_tally(Tally& tally, std::uint64_t before, std::uint64_t now) const;
+  // Moves one member from one word to another. Returns whether all members now have `new_word`.
+  bool update_tally(Tally& tally, std::uint64_t old_word, std::uint64_t new_word) const;
 
   std::vector<MemberLines> lines_;
   std::array<Tally, 2> word_tallies_;       // by slot

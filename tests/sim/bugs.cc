@@ -56,12 +56,12 @@ std::function<Tap(const Script&)> stream_tap(std::function<void(State&, Items&)>
 struct NoState {};
 
 void swap_two_names(NoState& /*state*/, Items& items) {
-  Define* first = nullptr;
+  Define* first_define = nullptr;
   for (auto& item : items) {
     auto* define = std::get_if<Define>(&item);
     if (define == nullptr) continue;
-    if (first != nullptr) std::swap(first->signature, define->signature);
-    first = first == nullptr ? define : nullptr;
+    if (first_define != nullptr) std::swap(first_define->signature, define->signature);
+    first_define = first_define == nullptr ? define : nullptr;
   }
 }
 
@@ -104,15 +104,15 @@ void reuse_ids(IdReuse& id_reuse, Items& items) {
 Tap decide_too_early(const Script& script) {
   // The groups in which the last member has announced something. All copies of the tap share the
   // set.
-  auto announced = std::make_shared<std::set<int>>();
-  return [&script, announced](Envelope envelope) -> std::vector<Envelope> {
+  auto announcing_groups = std::make_shared<std::set<int>>();
+  return [&script, announcing_groups](Envelope envelope) -> std::vector<Envelope> {
     const int last = last_member(script, envelope.group);
     if (envelope.to != 0 || last == 0) return {std::move(envelope)};
     auto items = decode_announcements(envelope.bytes).value().items;
     std::erase_if(items,
                   [](const auto& item) { return !std::holds_alternative<AnnounceInFull>(item); });
-    if (envelope.from == last && !items.empty()) announced->insert(envelope.group);
-    if (envelope.from != last - 1 || announced->contains(envelope.group))
+    if (envelope.from == last && !items.empty()) announcing_groups->insert(envelope.group);
+    if (envelope.from != last - 1 || announcing_groups->contains(envelope.group))
       return {std::move(envelope)};
     auto envelopes = pack_items({envelope.group, last, 0, {}}, items);
     envelopes.push_back(std::move(envelope));
@@ -143,11 +143,11 @@ bool announces(const Envelope& envelope) {
 // only for later announcements. The tap simulates this by holding back a join until the next
 // announcement of another member.
 Tap do_not_examine_again(const Script& /*script*/) {
-  auto held =
+  auto held_joins =
       // by group; shared by all copies of the tap
       std::make_shared<std::map<int, std::vector<Envelope>>>();
-  return [held](Envelope envelope) -> std::vector<Envelope> {
-    auto& joins = (*held)[envelope.group];
+  return [held_joins](Envelope envelope) -> std::vector<Envelope> {
+    auto& joins = (*held_joins)[envelope.group];
     const bool from_joined =
         std::ranges::any_of(joins, [&](const auto& join) { return join.from == envelope.from; });
     if (envelope.to != 0) return {std::move(envelope)};
@@ -170,9 +170,10 @@ Tap stay_joined(const Script& script) {
     const bool releases = std::ranges::any_of(
         items, [](const auto& item) { return std::holds_alternative<ReleaseAll>(item); });
     if (!releases) return {std::move(envelope)};
-    const Envelope of_last{envelope.group, last, 0, {}};
-    auto joined = pack_items(of_last, std::vector<Announcement>{AnnounceJoin{}});
-    return {std::move(joined.front()), std::move(envelope)};
+    const Envelope last_member_envelope{envelope.group, last, 0, {}};
+    auto join_envelopes =
+        pack_items(last_member_envelope, std::vector<Announcement>{AnnounceJoin{}});
+    return {std::move(join_envelopes.front()), std::move(envelope)};
   };
 }
 
@@ -199,10 +200,11 @@ Tap do_not_compare_scales(const Script& script) {
       if (in_full == nullptr || !row_of(in_full->signature.operation).reduces) continue;
       if (in_full->signature.has_call_error()) continue;
       auto& signature = in_full->signature;
-      const Scales own{signature.prescale, signature.postscale};
-      auto& known = scales->emplace(std::pair(envelope.group, signature.name), own).first->second;
-      if (envelope.from != last_member(script, envelope.group)) known = own;
-      std::tie(signature.prescale, signature.postscale) = known;
+      const Scales own_scales{signature.prescale, signature.postscale};
+      auto& known_scales =
+          scales->emplace(std::pair(envelope.group, signature.name), own_scales).first->second;
+      if (envelope.from != last_member(script, envelope.group)) known_scales = own_scales;
+      std::tie(signature.prescale, signature.postscale) = known_scales;
     }
     return pack_items(envelope, items);
   };
@@ -246,20 +248,20 @@ void raise_once(RaiseState& raised, std::vector<Announcement>& items) {
 // plan.
 Tap announce_nothing_in_a_plan(const Script& /*script*/) {
   // The groups that follow a plan. All copies of the tap share the set.
-  auto follows = std::make_shared<std::set<int>>();
-  return [follows](Envelope envelope) -> std::vector<Envelope> {
+  auto groups_in_plan = std::make_shared<std::set<int>>();
+  return [groups_in_plan](Envelope envelope) -> std::vector<Envelope> {
     if (envelope.from == 0) {
       const auto items = decode_stream(envelope.bytes).value();
       for (const auto& item : items) {
         const auto* answer = std::get_if<Answer>(&item);
         if (std::holds_alternative<Follow>(item) || (answer != nullptr && answer->fragment != 0))
-          follows->insert(envelope.group);
+          groups_in_plan->insert(envelope.group);
         else if (answer != nullptr)
-          follows->erase(envelope.group);
+          groups_in_plan->erase(envelope.group);
       }
       return {std::move(envelope)};
     }
-    if (!follows->contains(envelope.group)) return {std::move(envelope)};
+    if (!groups_in_plan->contains(envelope.group)) return {std::move(envelope)};
     auto items = decode_announcements(envelope.bytes).value().items;
     std::erase_if(items, [](const auto& item) {
       return !std::holds_alternative<Raise>(item) && !std::holds_alternative<Report>(item);
@@ -376,13 +378,14 @@ std::function<Tap(const Script&)> tenth_message_tap(
 // message of its channel has been sent.
 Tap overtake(const Script& /*script*/) {
   using Key = std::tuple<int, int, int>;
-  auto held = std::make_shared<std::map<Key, Envelope>>();  // shared by all copies of the tap
-  return [held, count = 0](Envelope envelope) mutable -> std::vector<Envelope> {
+  auto held_envelopes =
+      std::make_shared<std::map<Key, Envelope>>();  // shared by all copies of the tap
+  return [held_envelopes, count = 0](Envelope envelope) mutable -> std::vector<Envelope> {
     const Key key{envelope.group, envelope.from, envelope.to};
-    if (auto earlier = held->extract(key))
+    if (auto earlier = held_envelopes->extract(key))
       return {std::move(envelope), std::move(earlier.mapped())};
     if (++count % 4 != 0) return {std::move(envelope)};
-    held->emplace(key, std::move(envelope));
+    held_envelopes->emplace(key, std::move(envelope));
     return {};
   };
 }
@@ -407,7 +410,7 @@ std::vector<NamedBug> wire_bugs() {
        {do_not_examine_again, {}},
        "deadlock"},
       {"a release leaves a member joined", {stay_joined, {}}, "after it has joined"},
-      {"scales are not compared", {do_not_compare_scales, {}}, "has not announced this call"},
+      {"scales are not compared", {do_not_compare_scales, {}}, "has not announced this signature"},
   };
 }
 
@@ -532,8 +535,8 @@ std::vector<NamedBug> engine_bugs() {
 
 std::vector<NamedBug> all_bugs() {
   auto bugs = wire_bugs();
-  for (auto more : {stream_bugs(), replan_bugs(), engine_bugs(), relay_bugs(), host_bugs()})
-    bugs.insert(bugs.end(), more.begin(), more.end());
+  for (auto bugs_of_kind : {stream_bugs(), replan_bugs(), engine_bugs(), relay_bugs(), host_bugs()})
+    bugs.insert(bugs.end(), bugs_of_kind.begin(), bugs_of_kind.end());
   return bugs;
 }
 

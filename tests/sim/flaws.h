@@ -22,7 +22,7 @@ struct Flaws {
   bool a_leave_ends_other_groups = false;
   bool the_last_leaver_is_blamed = false;
 
-  // Groups with members on several hosts.
+  // The next flaws show only in groups with members on several hosts.
   bool sends_its_entry_too_early = false;
   bool does_not_compare_entries = false;
   bool entries_have_no_generation = false;

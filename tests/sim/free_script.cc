@@ -90,8 +90,8 @@ class JobWriter {
   struct JoiningGroup {
     int call = -1;
     int phases_left = 0;                    // 0: no member is joining
-    std::map<int, int> phases_before_join;  // by worker; negative after its join
-    // For each worker: its calls before its join in that phase.
+    std::map<int, int> phases_before_join;  // of each worker; negative after its join
+    // For each worker: how many calls it makes before its join in the phase of the join.
     std::map<int, int> calls_before_join;
   };
 
@@ -144,7 +144,7 @@ class JobWriter {
       joining.calls_before_join[worker] = random_.below(4);
       if (!random_.chance(30)) continue;
       signature.name = "join of " + std::to_string(worker);
-      call.odd.emplace(worker, signature);
+      call.odd_signatures.emplace(worker, signature);
     }
     script_.calls.push_back(std::move(call));
   }
@@ -205,12 +205,12 @@ class ProgramWriter {
       for (const auto& batch : phase.batches) gather_batch(own_calls, batch);
       submit_all(own_calls, phase.batches);
       for (const int number : own_calls)
-        if (!call(number).is_join()) open_.push_back(number);
+        if (!call(number).is_join()) open_calls_.push_back(number);
     }
     for (const int join : phase.releases)
-      if (script_.member_of(call(join).group, worker_)) open_.push_back(join);
+      if (script_.member_of(call(join).group, worker_)) open_calls_.push_back(join);
     if (phase.in_one_order) return;
-    random_.shuffle(open_);
+    random_.shuffle(open_calls_);
     if (random_.chance(70)) wait_until_few_are_open(random_.chance(70) ? 0 : 1);
   }
 
@@ -241,7 +241,7 @@ class ProgramWriter {
     }
   }
 
-  // Orders calls by group; the worker's number decides with which group it begins.
+  // Orders calls by group; the worker's number decides with which group this order begins.
   void start_with_own_group(std::vector<int>& calls) {
     const auto groups = static_cast<int>(script_.groups.size());
     std::vector<int> ordered;
@@ -275,7 +275,7 @@ class ProgramWriter {
   void submit_all(const std::vector<int>& calls, const Batches& batches) {
     for (std::size_t index = 0; index < calls.size(); ++index) {
       if (random_.chance(pauses_percent_)) pause();
-      if (!open_.empty() && random_.chance(15)) wait(random_.pick(open_));
+      if (!open_calls_.empty() && random_.chance(15)) wait(random_.pick(open_calls_));
       const auto batch = batch_beginning_with(batches, calls[index]);
       const bool has_next = index + 1 < calls.size() && !call(calls[index]).is_join() &&
                             !call(calls[index + 1]).is_join() &&
@@ -295,8 +295,8 @@ class ProgramWriter {
   void submit_in_polled_order(int first, int second) {
     wait_until_free(first);
     wait_until_free(second);
-    if (!open_.empty()) {
-      actions_.emplace_back(SubmitInPolledOrder{random_.pick(open_), first, second});
+    if (!open_calls_.empty()) {
+      actions_.emplace_back(SubmitInPolledOrder{random_.pick(open_calls_), first, second});
     } else {
       submit(second);
       submit(first);
@@ -322,18 +322,18 @@ class ProgramWriter {
       return earlier.group == call_to_submit.group &&
              (earlier.is_join() || earlier.common.name == call_to_submit.common.name);
     };
-    for (auto found = std::ranges::find_if(open_, blocks); found != open_.end();
-         found = std::ranges::find_if(open_, blocks))
+    for (auto found = std::ranges::find_if(open_calls_, blocks); found != open_calls_.end();
+         found = std::ranges::find_if(open_calls_, blocks))
       wait(*found);
   }
 
   void wait(int number) {
     actions_.emplace_back(Wait{number});
-    std::erase(open_, number);
+    std::erase(open_calls_, number);
   }
 
   void wait_until_few_are_open(std::size_t open_max) {
-    while (open_.size() > open_max) wait(open_.back());
+    while (open_calls_.size() > open_max) wait(open_calls_.back());
   }
 
   void pause() {
@@ -347,7 +347,7 @@ class ProgramWriter {
   int worker_;
   int pauses_percent_;
   Time pauses_ = 0;
-  std::vector<int> open_;  // submitted in earlier phases, not yet waited for
+  std::vector<int> open_calls_;  // submitted in earlier phases, not yet waited for
   std::vector<Action> actions_;
 };
 

@@ -1,4 +1,4 @@
-// Free scripts: all phases of the job differ, or only some phases repeat.
+// Free scripts: the phases of such a job all differ, or only some of them repeat.
 #pragma once
 
 #include "random.h"

@@ -79,9 +79,11 @@ Frames repeat_later(SentFrames& sent, const RoutedFrame& frame) {
   return frames;
 }
 
-// When an entry of a newer generation has replaced an entry, the old one comes again.
+// When an entry of a newer generation has replaced an older entry, sends the older one again.
 Frames bring_back_older_entries(SentFrames& sent, const RoutedFrame& frame) {
-  const auto step_of = [](const RoutedFrame& one) { return std::get<EntryFrame>(one.frame).step; };
+  const auto step_of = [](const RoutedFrame& routed) {
+    return std::get<EntryFrame>(routed.frame).step;
+  };
   Frames frames = {frame};
   if (!sent.frames.empty() && step_of(sent.frames.back()).sequence == step_of(frame).sequence)
     frames.push_back(sent.frames.back());

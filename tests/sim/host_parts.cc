@@ -30,7 +30,8 @@ Hosts::Hosts(const Script& script)
   hosts_.resize(static_cast<std::size_t>(*std::ranges::max_element(worker_hosts_)) + 1);
   for (int worker = 0; worker < script.workers; ++worker)
     host(host_of(worker)).workers.push_back(worker);
-  for (auto& one : hosts_) one.ended.leavers.resize(static_cast<std::size_t>(script.workers));
+  for (auto& each_host : hosts_)
+    each_host.ended.leavers.resize(static_cast<std::size_t>(script.workers));
   for (int group = 0; group < static_cast<int>(script.groups.size()); ++group) add_group(group);
 }
 
@@ -74,10 +75,10 @@ EndedRanks Hosts::ended_in(int group, int part_number) {
   return ended;
 }
 
-std::vector<bool> Hosts::reached_by(int worker, bool only_lane_0) const {
+std::vector<bool> Hosts::hosts_reached_by(int worker, bool only_lane_0) const {
   std::vector<std::vector<int>> world;
-  for (const auto& one : hosts_)
-    if (!one.workers.empty()) world.push_back(one.workers);
+  for (const auto& each_host : hosts_)
+    if (!each_host.workers.empty()) world.push_back(each_host.workers);
   const auto& own = hosts_[static_cast<std::size_t>(host_of(worker))].workers;
   const auto index = static_cast<std::size_t>(std::ranges::find(own, worker) - own.begin());
   std::vector<bool> reached(hosts_.size(), index < (only_lane_0 ? 1 : lanes_of(world)));
@@ -85,20 +86,20 @@ std::vector<bool> Hosts::reached_by(int worker, bool only_lane_0) const {
     const auto member = script_.member_of(group, worker);
     if (!member) continue;
     std::vector<std::vector<int>> members;
-    for (const auto& one : parts(group)) members.push_back(one.members);
+    for (const auto& part : parts(group)) members.push_back(part.members);
     const auto lanes = only_lane_0 ? 1 : lanes_of(members);
     if (static_cast<std::size_t>(index_of(group, *member)) >= lanes) continue;
-    for (const auto& one : parts(group)) reached[static_cast<std::size_t>(one.host)] = true;
+    for (const auto& part : parts(group)) reached[static_cast<std::size_t>(part.host)] = true;
   }
   return reached;
 }
 
 std::vector<int> Hosts::hosts_connected_to(int worker) const {
-  return other_hosts_in(reached_by(worker, false), host_of(worker));
+  return other_hosts_in(hosts_reached_by(worker, false), host_of(worker));
 }
 
 std::vector<int> Hosts::hosts_notified_by(int worker) const {
-  return other_hosts_in(reached_by(worker, true), host_of(worker));
+  return other_hosts_in(hosts_reached_by(worker, true), host_of(worker));
 }
 
 }  // namespace farandole::sim

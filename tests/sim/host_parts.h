@@ -14,7 +14,7 @@ namespace farandole::sim {
 
 // A member that leaves the group, as this host part knows it. A rank on this host counts when it
 // wants to leave or has left. A rank on another host counts when lane 0 is notified of its leave.
-// The tickets are drawn on this host.
+// The tickets say in which order this host learned of the leaves.
 struct KnownLeave {
   int rank;
   std::uint32_t ticket;
@@ -43,7 +43,7 @@ class Hosts {
   int count() const { return static_cast<int>(hosts_.size()); }
   Host& host(int number) { return hosts_[static_cast<std::size_t>(number)]; }
 
-  // Ordered by their lowest members.
+  // The host parts of a group, ordered by their lowest members.
   const std::vector<HostPart>& parts(int group) const {
     return parts_[static_cast<std::size_t>(group)];
   }
@@ -77,7 +77,7 @@ class Hosts {
     return positions_[static_cast<std::size_t>(group)][static_cast<std::size_t>(member)];
   }
   void add_group(int group);
-  std::vector<bool> reached_by(int worker, bool only_lane_0) const;
+  std::vector<bool> hosts_reached_by(int worker, bool only_lane_0) const;
 
   const Script& script_;
   std::vector<int> worker_hosts_;

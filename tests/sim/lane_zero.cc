@@ -26,7 +26,7 @@ void LaneZero::take_entry(Part& part, const EntryFrame& frame) {
   auto step = frame.step;
   if (flaws_.drops_entries_of_a_newer_generation && step.generation > generation_) return;
   if (flaws_.entries_have_no_generation) step.generation = 1;
-  part.entries.take(step, {});
+  part.entries.store(step, {});
 }
 
 // A host part answers only if it has sent no entry of the step that the end names, and no entry of
@@ -36,20 +36,22 @@ void LaneZero::take_end(Part& part, const EndFrame& frame) {
   part.end = frame;
   if (closed_by_) return;
   closed_by_ = frame.rank;
-  if (entered_ == frame.entered || entered_.sequence > frame.entered.sequence) return;
+  if (last_entered_ == frame.entered || last_entered_.sequence > frame.entered.sequence) return;
   if (flaws_.does_not_answer_an_end) return;
   has_answered_ = true;
-  send_to_all(EndFrame{entered_, frame.rank});
+  send_to_all(EndFrame{last_entered_, frame.rank});
 }
 
 void LaneZero::enter(const StepIdentity& step) {
   CHECK(!closed_by_ || flaws_.enters_after_its_end, "a closed host part enters nothing");
-  entered_ = number_of(step);
+  last_entered_ = number_of(step);
   generation_ = step.generation;
   send_to_all(EntryFrame{step});
 }
 
-bool LaneZero::has_entered(const StepIdentity& step) const { return entered_ == number_of(step); }
+bool LaneZero::has_entered(const StepIdentity& step) const {
+  return last_entered_ == number_of(step);
+}
 
 const PeerEntries::Entry* LaneZero::find(const Part& part, const StepIdentity& step) const {
   const auto generation = flaws_.entries_have_no_generation ? 1 : step.generation;
@@ -82,7 +84,7 @@ LaneZero::StepState LaneZero::state_of(const StepIdentity& step) const {
 void LaneZero::close(int rank) {
   if (closed_by_) return;
   closed_by_ = rank;
-  if (!flaws_.sends_no_end) send_to_all(EndFrame{entered_, rank});
+  if (!flaws_.sends_no_end) send_to_all(EndFrame{last_entered_, rank});
 }
 
 void LaneZero::send_to_all(const Frame& frame) {
@@ -92,9 +94,9 @@ void LaneZero::send_to_all(const Frame& frame) {
 
 std::optional<std::pair<int, Frame>> LaneZero::next_frame() {
   if (outgoing_.empty()) return std::nullopt;
-  auto next = std::move(outgoing_.front());
+  auto frame = std::move(outgoing_.front());
   outgoing_.pop_front();
-  return next;
+  return frame;
 }
 
 }  // namespace farandole::sim

@@ -65,8 +65,8 @@ class LaneZero {
   int own_part_;
   const Flaws& flaws_;
   std::vector<Part> parts_;
-  StepNumber entered_ = {.generation = 1, .sequence = 0};  // of the last entry that was sent
-  std::uint32_t generation_ = 1;                           // only for a planted bug
+  StepNumber last_entered_ = {.generation = 1, .sequence = 0};  // the last step that was entered
+  std::uint32_t generation_ = 1;  // of the last entry; only for a planted bug
   std::optional<int> closed_by_;
   std::deque<std::pair<int, Frame>> outgoing_;
   bool has_answered_ = false;

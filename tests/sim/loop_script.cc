@@ -22,9 +22,9 @@ enum class Style : std::uint8_t {
 };
 
 enum class Order : std::uint8_t {
-  kFixed,        // the same in every iteration and on all workers
-  kByIteration,  // a different one in each iteration, the same on all workers
-  kByWorker,     // a different one in each iteration and on each worker
+  kFixed,        // the same order in every iteration and on all workers
+  kByIteration,  // another order in each iteration, the same on all workers
+  kByWorker,     // another order in each iteration and on each worker
 };
 
 struct CallTemplate {
@@ -76,7 +76,7 @@ class LoopWriter {
 
  private:
   Variant random_variant() {
-    // A variant may begin like another one, or share some of its calls with it.
+    // A variant may begin like another variant, or share some of its calls with another variant.
     Variant variant(static_cast<std::size_t>(random_.chance(70) ? 1 : 2));
     std::set<std::pair<int, std::string>> taken;
     for (auto& stage : variant)
@@ -176,7 +176,7 @@ class LoopWriter {
 
   std::vector<Action> program(int worker, const std::vector<Iteration>& iterations) {
     actions_.clear();
-    open_.clear();
+    open_calls_.clear();
     calls_of_last_iteration_.clear();
     pauses_percent_ = random_.chance(50) ? 0 : random_.below(10);
     for (std::size_t number = 0; number < iterations.size(); ++number) {
@@ -189,7 +189,7 @@ class LoopWriter {
         actions_.emplace_back(Wait{join});
       }
       for (const int earlier : calls_of_last_iteration_) wait(earlier);
-      calls_of_last_iteration_ = open_;
+      calls_of_last_iteration_ = open_calls_;
     }
     wait_for_all();
     return std::move(actions_);
@@ -206,21 +206,21 @@ class LoopWriter {
     for (std::size_t index = 0; index < batches.size(); ++index) {
       if (random_.chance(pauses_percent_)) pause();
       const bool polls = order_ == Order::kByWorker && style_ == Style::kSubmitAllThenWait &&
-                         index + 1 < batches.size() && !open_.empty() &&
+                         index + 1 < batches.size() && !open_calls_.empty() &&
                          batches[index].size() + batches[index + 1].size() == 2 &&
                          random_.chance(4);
       if (polls) {
         has_polls_ = true;
-        const int polled = random_.pick(open_);
+        const int polled = random_.pick(open_calls_);
         actions_.emplace_back(
             SubmitInPolledOrder{polled, batches[index][0], batches[index + 1][0]});
-        open_.push_back(batches[index][0]);
-        open_.push_back(batches[++index][0]);
+        open_calls_.push_back(batches[index][0]);
+        open_calls_.push_back(batches[++index][0]);
         continue;
       }
       submit(batches[index]);
       if (style_ == Style::kSubmitAllThenWait || style_ == Style::kOverlapping) continue;
-      while (open_.size() > window) wait(open_.front());
+      while (open_calls_.size() > window) wait(open_calls_.front());
     }
     if (style_ != Style::kOverlapping) wait_for_all();
   }
@@ -233,22 +233,22 @@ class LoopWriter {
         return script_.call(other).group == script_.call(number).group &&
                script_.call(other).common.name == script_.call(number).common.name;
       };
-      while (std::ranges::any_of(open_, same)) wait(*std::ranges::find_if(open_, same));
+      while (std::ranges::any_of(open_calls_, same)) wait(*std::ranges::find_if(open_calls_, same));
     }
     if (batch.size() == 1)
       actions_.emplace_back(Submit{batch.front(), random_.chance(1)});
     else
       actions_.emplace_back(SubmitBatch{batch});
-    open_.insert(open_.end(), batch.begin(), batch.end());
+    open_calls_.insert(open_calls_.end(), batch.begin(), batch.end());
   }
 
   void wait(int number) {
-    if (std::erase(open_, number) > 0) actions_.emplace_back(Wait{number});
+    if (std::erase(open_calls_, number) > 0) actions_.emplace_back(Wait{number});
   }
 
   void wait_for_all() {
-    if (order_ == Order::kByWorker) random_.shuffle(open_);
-    while (!open_.empty()) wait(open_.back());
+    if (order_ == Order::kByWorker) random_.shuffle(open_calls_);
+    while (!open_calls_.empty()) wait(open_calls_.back());
   }
 
   void pause() {
@@ -298,16 +298,16 @@ class LoopWriter {
     for (const auto& [group, signature] : batch) names.emplace(group, signature.name);
   }
 
-  // Whether every transition from one variant to the next that occurs from `iteration` on has
+  // Returns whether each transition between two variants that occurs from `iteration` on has
   // occurred at least four times before.
   bool all_transitions_known_from(int iteration) const {
-    std::map<std::pair<int, int>, int> seen;
+    std::map<std::pair<int, int>, int> times_seen;
     for (int number = disturbed_iterations_ + 1; number < static_cast<int>(pattern_.size());
          ++number) {
-      const auto here = static_cast<std::size_t>(number);
-      const std::pair edge(pattern_[here - 1], pattern_[here]);
-      if (number >= iteration && seen[edge] < 4) return false;
-      ++seen[edge];
+      const auto index = static_cast<std::size_t>(number);
+      const std::pair edge(pattern_[index - 1], pattern_[index]);
+      if (number >= iteration && times_seen[edge] < 4) return false;
+      ++times_seen[edge];
     }
     return true;
   }
@@ -329,8 +329,8 @@ class LoopWriter {
   bool has_polls_ = false;
   // The next fields are only for the program that is being written.
   int pauses_percent_ = 0;
-  std::vector<int> open_;                     // submitted, not waited for
-  std::vector<int> calls_of_last_iteration_;  // the calls in open_ of the previous iteration
+  std::vector<int> open_calls_;               // submitted, not waited for
+  std::vector<int> calls_of_last_iteration_;  // the calls in open_calls_ of the previous iteration
   std::vector<Action> actions_;
 };
 

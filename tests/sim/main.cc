@@ -105,10 +105,10 @@ void print_abort_message(int /*signal*/) {
   std::fputs(abort_message.data(), stderr);
 }
 
-// The sum over many runs.
+// The sums over many simulations.
 struct Totals {
   std::uint64_t digest = 0;
-  SimulationResult all;
+  SimulationResult sums;
   std::uint64_t jobs_with_death = 0;
   std::uint64_t jobs_with_early_leave = 0;
   std::uint64_t jobs_that_must_fall_silent = 0;
@@ -116,14 +116,14 @@ struct Totals {
 
   void add(const SimulationResult& result) {
     digest = digest * 0x100000001b3U ^ result.digest;
-    all.steps += result.steps;
-    all.steps_joined += result.steps_joined;
-    all.steps_fused += result.steps_fused;
-    all.rejections += result.rejections;
-    all.releases += result.releases;
-    all.rollbacks += result.rollbacks;
-    all.messages += result.messages;
-    all.multi_host_counts += result.multi_host_counts;
+    sums.steps += result.steps;
+    sums.steps_joined += result.steps_joined;
+    sums.steps_fused += result.steps_fused;
+    sums.rejections += result.rejections;
+    sums.releases += result.releases;
+    sums.rollbacks += result.rollbacks;
+    sums.messages += result.messages;
+    sums.multi_host_counts += result.multi_host_counts;
     jobs_with_death += result.any_member_died ? 1U : 0U;
     jobs_with_early_leave += result.any_member_left_early ? 1U : 0U;
     jobs_that_must_fall_silent += result.must_fall_silent ? 1U : 0U;
@@ -131,16 +131,16 @@ struct Totals {
   }
 };
 
-std::string multi_host_text(const MultiHostCounts& all) {
+std::string multi_host_text(const MultiHostCounts& counts) {
   return format_text(
       "on several hosts: {} mispredictions seen by some hosts only, {} replans with entries on "
       "their way, {} partitions, {} pauses of a host, {} deaths of a whole host, {} ends of groups "
       "heard "
       "from other hosts ({} answered, {} frames), after which {} steps were finished and {} given "
       "up\n",
-      all.partial_mispredictions, all.replans_with_entries, all.partitions_used, all.host_pauses,
-      all.hosts_died, all.ends_received, all.ends_answered, all.ends_sent, all.steps_finished,
-      all.steps_given_up);
+      counts.partial_mispredictions, counts.replans_with_entries, counts.partitions_used,
+      counts.host_pauses, counts.hosts_died, counts.ends_received, counts.ends_answered,
+      counts.ends_sent, counts.steps_finished, counts.steps_given_up);
 }
 
 int run(const Arguments& arguments) {
@@ -158,16 +158,16 @@ int run(const Arguments& arguments) {
     }
     totals.add(result);
   }
-  const auto& all = totals.all;
+  const auto& sums = totals.sums;
   print(format_text(
       "{} seeds from {}: {} steps ({} joined, {} fused), {} rejections, {} releases, {} rollbacks, "
       "{} messages; {} jobs with a death, {} with an early leave, {} that fell silent ({} had to); "
       "all is well (stories {:016x})\n",
-      arguments.seeds, arguments.first, all.steps, all.steps_joined, all.steps_fused,
-      all.rejections, all.releases, all.rollbacks, all.messages, totals.jobs_with_death,
+      arguments.seeds, arguments.first, sums.steps, sums.steps_joined, sums.steps_fused,
+      sums.rejections, sums.releases, sums.rollbacks, sums.messages, totals.jobs_with_death,
       totals.jobs_with_early_leave, totals.jobs_that_fell_silent, totals.jobs_that_must_fall_silent,
       totals.digest));
-  if (arguments.kind == ScriptKind::kHosts) print(multi_host_text(all.multi_host_counts));
+  if (arguments.kind == ScriptKind::kHosts) print(multi_host_text(sums.multi_host_counts));
   return 0;
 }
 

@@ -14,7 +14,7 @@
 namespace farandole::sim {
 namespace {
 
-constexpr int kNames = 4;  // so few that programs often use a name that is in use
+constexpr int kNames = 4;  // so few that programs often submit a name that is in use
 
 class NamesWriter {
  public:
@@ -22,12 +22,12 @@ class NamesWriter {
 
   void write() {
     for (int left = random_.between(20, 80); left > 0; --left) {
-      if (random_.chance(40) && !open_.empty())
-        wait(random_.below(static_cast<int>(open_.size())));
+      if (random_.chance(40) && !open_calls_.empty())
+        wait(random_.below(static_cast<int>(open_calls_.size())));
       else
         submit();
     }
-    while (!open_.empty()) wait(0);
+    while (!open_calls_.empty()) wait(0);
     for (int worker = 0; worker < script_.workers; ++worker)
       script_.programs.push_back(program(worker));
   }
@@ -59,19 +59,19 @@ class NamesWriter {
     const auto number = static_cast<int>(script_.calls.size());
     common_actions_.emplace_back(Submit{number, false});
     if (random_.chance(85))
-      open_.push_back({number, unnamed});
+      open_calls_.push_back({number, unnamed});
     else
       never_waited_for_.insert(number);
     script_.calls.push_back(std::move(call));
   }
 
   void wait(int index) {
-    const auto [number, unnamed] = open_[static_cast<std::size_t>(index)];
-    open_.erase(open_.begin() + index);
+    const auto [number, unnamed] = open_calls_[static_cast<std::size_t>(index)];
+    open_calls_.erase(open_calls_.begin() + index);
     common_actions_.emplace_back(Wait{number});
     const Call& call = script_.call(number);
     if (unnamed) {
-      --unnamed_calls_[{call.group, call.common.operation}].open;
+      --unnamed_calls_[{call.group, call.common.operation}].open_count;
     } else {
       names_in_use_.erase({call.group, call.common.name});
     }
@@ -83,7 +83,8 @@ class NamesWriter {
     return std::get<SubmitRejected>(action).group;
   }
 
-  // The common actions, with polls, drops and pauses of this worker in between.
+  // Returns a worker's program: the common actions, with polls, drops and pauses of this worker in
+  // between.
   std::vector<Action> program(int worker) {
     std::vector<Action> actions;
     std::vector<int> pollable;   // calls submitted, not yet waited for, and not dropped
@@ -120,8 +121,8 @@ class NamesWriter {
     return actions;
   }
 
-  // Returns one of `calls` that differs from this call only in its automatic name. If the program
-  // has named this call, returns this call itself.
+  // If this call is unnamed, returns a random unnamed call among `calls` with the same group and
+  // operation. Otherwise, or if there is none, returns this call itself.
   int interchangeable_call(int number, const std::vector<int>& calls) {
     const Call& call = script_.call(number);
     std::vector<int> alternatives;
@@ -140,15 +141,15 @@ class NamesWriter {
   };
   struct UnnamedCalls {
     int next_index = 0;
-    int open = 0;  // how many the program has not waited for
+    int open_count = 0;  // how many the program has not waited for
   };
 
   Random& random_;
   Script& script_;
   std::vector<Action> common_actions_;
-  std::vector<OpenCall> open_;
+  std::vector<OpenCall> open_calls_;
   std::set<int> never_waited_for_;          // calls
-  std::map<Name, Operation> names_in_use_;  // the operations that use them
+  std::map<Name, Operation> names_in_use_;  // with the operation that uses each name
   std::map<UnnamedKind, UnnamedCalls> unnamed_calls_;
 };
 

@@ -1,6 +1,6 @@
 // Names scripts: all programs make the same calls, with and without names, and wait at the same
-// points. If a program waits for an unnamed call, it takes any of those in flight of the same
-// operation. Each program polls its calls and drops handles at its own times.
+// points. If a program must wait for an unnamed call, it may wait for another unnamed call of the
+// same operation instead. Each program polls its calls and drops handles at its own times.
 #pragma once
 
 #include "random.h"

@@ -9,10 +9,10 @@ namespace farandole::sim {
 
 void Timeline::add(Time time, Event event) {
   CHECK(time >= now_, "no event is added in the past");
-  entries_.push({time, number_++, event});
+  entries_.push({time, events_added_++, event});
 }
 
-std::optional<Event> Timeline::next() {
+std::optional<Event> Timeline::take_next() {
   if (entries_.empty()) return std::nullopt;
   const auto entry = entries_.top();
   entries_.pop();
@@ -116,7 +116,7 @@ void Network::send_death(int from_host, int to_host, int worker) {
 // Most writes become visible at once, because a store becomes visible much faster than a message
 // arrives.
 void Network::schedule_settles(int group, int member, int writes) {
-  auto& last = settled_last_[{group, member}];
+  auto& last = last_settle_times_[{group, member}];
   for (; writes > 0; --writes) {
     const Time delay = random_.chance(70) ? 0 : random_.between(0, delay_max_);
     last = std::max(last, timeline_.now() + delay);
@@ -125,8 +125,8 @@ void Network::schedule_settles(int group, int member, int writes) {
 }
 
 Time Network::settled_at(int group, int member) const {
-  const auto last = settled_last_.find({group, member});
-  return last == settled_last_.end() ? 0 : last->second;
+  const auto last = last_settle_times_.find({group, member});
+  return last == last_settle_times_.end() ? 0 : last->second;
 }
 
 Envelope Network::take(const Deliver& deliver) {

@@ -37,7 +37,7 @@ struct Settle {  // a member's oldest write that the others cannot see yet becom
   int group;
   int member;
 };
-struct Run {
+struct Run {  // a worker does everything that it can do now
   int worker;
 };
 struct Die {
@@ -71,7 +71,7 @@ class Timeline {
   Time now() const { return now_; }
   void add(Time time, Event event);
   // The next event; also advances the time. Empty if no events are left.
-  std::optional<Event> next();
+  std::optional<Event> take_next();
 
  private:
   struct Entry {
@@ -85,7 +85,7 @@ class Timeline {
   };
 
   Time now_ = 0;
-  std::uint64_t number_ = 0;
+  std::uint64_t events_added_ = 0;
   std::priority_queue<Entry, std::vector<Entry>, std::greater<>> entries_;
 };
 
@@ -116,7 +116,8 @@ class Network {
   }
   // How many partitions have delayed at least one message or frame.
   std::uint64_t partitions_used() const { return partitions_used_.size(); }
-  // Adds a Settle event, in order, for each of the `writes` that a member has made on its board.
+  // Adds one Settle event for each of the last `writes` writes that a member has made on its board,
+  // in order.
   void schedule_settles(int group, int member, int writes);
   // The time at which the others see all writes that a member has made on its board so far.
   Time settled_at(int group, int member) const;
@@ -145,11 +146,12 @@ class Network {
   Referee& referee_;
   Taps taps_;
   int delay_max_;
-  std::vector<WireWatch> watches_;                                          // by group
-  std::map<std::tuple<int, int, int>, Channel> channels_;                   // by group, from, to
-  std::map<std::tuple<int, int, int, bool>, FrameChannel> frame_channels_;  // as in DeliverFrame
-  std::map<std::pair<int, int>, Time> settled_last_;                        // by group, member
-  std::vector<int> entries_in_flight_;                                      // by group
+  std::vector<WireWatch> watches_;                         // by group
+  std::map<std::tuple<int, int, int>, Channel> channels_;  // by group, from, to
+  std::map<std::tuple<int, int, int, bool>, FrameChannel>
+      frame_channels_;                                     // keys as in DeliverFrame
+  std::map<std::pair<int, int>, Time> last_settle_times_;  // by group, member
+  std::vector<int> entries_in_flight_;                     // by group
   std::set<const Partition*> partitions_used_;
   std::uint64_t messages_ = 0;
 };

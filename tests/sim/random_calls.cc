@@ -94,7 +94,7 @@ Signature with_call_error(Random& random, const Signature& signature) {
           .call_error = format_text("`{}` has call error {}", name, random.below(2))};
 }
 
-Signature changed(Random& random, Signature signature) {
+Signature changed_signature(Random& random, Signature signature) {
   if (random.chance(15)) return with_call_error(random, signature);
   const auto& row = row_of(signature.operation);
   const int part = row.shape_rule == ShapeRule::kNone ? 0 : random.below(row.reduces ? 7 : 5);
@@ -137,10 +137,10 @@ void make_rejected(Random& random, Call& call) {
   random.shuffle(members);
   const auto last = static_cast<int>(members.size()) - 1;
   members.resize(static_cast<std::size_t>(random.between(1, last)));
-  auto other = changed(random, call.common);
+  auto other = changed_signature(random, call.common);
   for (const int worker : members) {
-    if (random.chance(20)) other = changed(random, call.common);
-    call.odd.emplace(worker, other);
+    if (random.chance(20)) other = changed_signature(random, call.common);
+    call.odd_signatures.emplace(worker, other);
   }
 }
 

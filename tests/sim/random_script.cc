@@ -18,7 +18,7 @@ ScriptKind random_kind(Random& random) {
   return kind < 380 ? ScriptKind::kLoop : ScriptKind::kNames;
 }
 
-// Some deaths take all workers of a host.
+// Sometimes all workers of a host die at once.
 void add_deaths(Random& random, Script& script) {
   for (int count = random.chance(80) ? 1 : 2; count > 0; --count) {
     const Death death{random.below(script.workers),

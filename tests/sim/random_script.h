@@ -18,7 +18,7 @@ enum class ScriptKind : std::uint8_t {
 };
 
 Script random_script(std::uint64_t seed, ScriptKind kind = ScriptKind::kAny);
-// Makes every worker leave at the end of its program and, in some jobs, one or two workers leave
+// Makes every worker leave at the end of its program. In some jobs, one or two workers leave
 // earlier. The workloads have no leaves, because all their workers must make all their calls.
 void add_leaves(std::uint64_t seed, Script& script);
 

@@ -87,7 +87,7 @@ void Referee::record_iteration_begin(int iteration) {
 }
 
 bool Referee::all_programs_repeat() const {
-  if (!script_.repeats_from || died_ || any_group_is_cut_short()) return false;
+  if (!script_.repeats_from || any_worker_died_ || any_group_is_cut_short()) return false;
   return *script_.repeats_from == 0 || repeating_workers_ == script_.workers;
 }
 
@@ -98,7 +98,7 @@ void Referee::record_message() {
 }
 
 void Referee::record_death(int worker) {
-  died_ = true;
+  any_worker_died_ = true;
   ends_.push_back({.worker = worker, .died = true});
 }
 
@@ -194,7 +194,7 @@ void Referee::record_rollback(int group, int worker) {
         format_text("worker {} rolls back what it has not entered in group {}", worker, group));
     return;
   }
-  if (member.entered->step_number().sequence <= record_of(group).agreed.size())
+  if (member.entered->step_number().sequence <= record_of(group).agreed_decisions.size())
     report_problem(format_text("worker {} rolls back {} of group {}, on which all had agreed",
                                worker, text_of(member.entered->step_number()), group));
   member.entered.reset();
@@ -204,7 +204,7 @@ void Referee::record_agreement(int group, int worker) {
   auto& record = record_of(group);
   const auto& entered = *member_of(group, worker).entered;
   const auto sequence = entered.step_number().sequence;
-  if (sequence == record.agreed.size() + 1) {
+  if (sequence == record.agreed_decisions.size() + 1) {
     AgreedDecision agreed{entered.step_number(), entered.identity(), entered.calls};
     for (const auto& member : record.members)
       if (member.entered && !member.entered->calls.empty()) agreed.calls = member.entered->calls;
@@ -213,10 +213,10 @@ void Referee::record_agreement(int group, int worker) {
     check_agreed_decision(group, agreed);
     if (problem_) return;
     count_decision(agreed, entered.decision);
-    record.agreed.push_back(std::move(agreed));
+    record.agreed_decisions.push_back(std::move(agreed));
   }
   if (problem_) return;
-  const auto& agreed = record.agreed[sequence - 1];
+  const auto& agreed = record.agreed_decisions[sequence - 1];
   if (!(agreed.step_number == entered.step_number()) || agreed.identity != entered.identity())
     report_problem(format_text("worker {} is in {} of group {}, others agreed on {}", worker,
                                text_of(entered.step_number()), group, text_of(agreed.step_number)));
@@ -381,9 +381,9 @@ void Referee::check_rejection(int worker, int number, const Rejection& rejection
     missing(first_bytes(text_of(call.joined) +
                         (call.joined.size() == 1 ? " has joined" : " have joined")));
   }
-  for (const auto& [who, odd] : call.odd) {
+  for (const auto& [who, odd] : call.odd_signatures) {
     std::vector<int> alike;
-    for (const auto& [other, signature] : call.odd)
+    for (const auto& [other, signature] : call.odd_signatures)
       if (signature == odd) alike.push_back(other);
     missing(first_bytes("\n  " + text_of(alike) + " "));
     missing(odd_value(call.common, odd));
@@ -407,21 +407,21 @@ void Referee::record_result(int worker, int number, std::int64_t sum, std::int64
   if (sum != expected_sum || rows != expected_rows)
     report_problem(format_text("worker {}: call {} gave the sum {} and {} rows, not {} and {}",
                                worker, number, sum, rows, expected_sum, expected_rows));
-  end(worker, number, Outcome::kDone);
+  end_call(worker, number, Outcome::kDone);
 }
 
-void Referee::record_rejection(int worker, int call) { end(worker, call, Outcome::kRejected); }
+void Referee::record_rejection(int worker, int call) { end_call(worker, call, Outcome::kRejected); }
 
-void Referee::record_release(int worker, int call) { end(worker, call, Outcome::kDone); }
+void Referee::record_release(int worker, int call) { end_call(worker, call, Outcome::kDone); }
 
 void Referee::record_loss(int worker, int call) {
-  if (!died_ && !is_cut_short_[static_cast<std::size_t>(call_of(call).group)])
+  if (!any_worker_died_ && !is_cut_short_[static_cast<std::size_t>(call_of(call).group)])
     report_problem(format_text(
         "worker {} loses call {}, though no member of its group leaves early", worker, call));
-  end(worker, call, Outcome::kLost);
+  end_call(worker, call, Outcome::kLost);
 }
 
-void Referee::end(int worker, int call, Outcome outcome) {
+void Referee::end_call(int worker, int call, Outcome outcome) {
   auto& current = participation_of(call, worker).outcome;
   if (current != Outcome::kInFlight)
     report_problem(format_text("worker {}: call {} ends, which was not in flight", worker, call));
@@ -441,7 +441,8 @@ void Referee::check_end() {
     check_outcomes(group);
   for (std::size_t group = 0; group < group_records_.size(); ++group)
     for (const auto& member : group_records_[group].members)
-      if (!is_cut_short_[group] && member.completed != group_records_[group].agreed.size())
+      if (!is_cut_short_[group] &&
+          member.completed != group_records_[group].agreed_decisions.size())
         report_problem("a step did not reach every member");
 }
 

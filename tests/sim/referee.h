@@ -24,8 +24,8 @@ std::string text_of(const StepNumber& step_number);
 
 enum class Outcome : std::uint8_t { kNone, kInFlight, kDone, kRejected, kLost };
 
-// A decision that a member enters, and the numbers of its calls. A joined member has no calls in
-// it.
+// A decision that a member enters, and the numbers of the member's calls in this decision. A joined
+// member has none.
 struct EnteredDecision {
   Decision decision;
   std::vector<int> calls;
@@ -100,7 +100,7 @@ class Referee {
   MultiHostCounts multi_host_counts() const;
   std::uint64_t steps() const { return steps_; }
   std::uint64_t rejections() const { return rejections_; }
-  // Return how many steps had a joined member, and how many had several calls.
+  // These two return how many steps had a joined member, and how many had several calls.
   std::uint64_t steps_joined() const { return steps_joined_; }
   std::uint64_t steps_fused() const { return steps_fused_; }
   std::uint64_t releases() const { return releases_; }
@@ -124,12 +124,12 @@ class Referee {
   };
   struct GroupRecord {
     std::vector<Member> members;
-    std::vector<AgreedDecision> agreed;
+    std::vector<AgreedDecision> agreed_decisions;
     // for each name: the calls that are not decided yet
     std::map<std::string, std::deque<int>> undecided;
-    // For each release: the number of calls that the last worker to join had submitted, and this
-    // worker. The worker with the most calls counts as the last; of several such workers, the
-    // highest one.
+    // For each release: the number of calls that the last worker to join had submitted, and the
+    // number of this worker. The worker with the most calls counts as the last; of several such
+    // workers, the highest one.
     std::vector<std::pair<int, int>> joined_last;
     std::size_t releases = 0;
   };
@@ -172,7 +172,7 @@ class Referee {
   void check_outcomes(int group);
   int host_of(int worker) const { return script_.hosts.empty() ? 0 : script_.host_of(worker); }
   void count_decision(const AgreedDecision& agreed, const Decision& decision);
-  void end(int worker, int call, Outcome outcome);
+  void end_call(int worker, int call, Outcome outcome);
 
   const Script& script_;
   std::vector<GroupRecord> group_records_;
@@ -184,7 +184,7 @@ class Referee {
   int repeating_workers_ = 0;       // how many workers have reached Script::repeats_from
   std::vector<WorkerEnd> ends_;     // in the order of time
   std::vector<bool> is_cut_short_;  // for each group: whether a member leaves early
-  bool died_ = false;
+  bool any_worker_died_ = false;
   // For each group: the workers that may have ended the group by their leave, because their hosts
   // did not know of an earlier leave. Only in jobs on several hosts.
   std::map<int, std::set<int>> first_leavers_;

@@ -44,9 +44,9 @@ MultiHostCounts Referee::multi_host_counts() const {
   return counts;
 }
 
-// The order of events on different hosts is never compared. Each host blames the first rank of
-// which it has learned that the rank has died or left. That rank must have died, or must have left
-// before its own host knew of another leave.
+// The order of events on different hosts is never compared. Each host blames the rank of whose
+// death or leave it has learned first. That rank must have died, or must have left before its own
+// host knew of another leave.
 void Referee::check_blame(int group, int worker, int failed_rank, bool died) {
   const auto is_death = [failed_rank](const WorkerEnd& end) {
     return end.died && end.worker == failed_rank;
@@ -81,7 +81,7 @@ void Referee::check_outcomes(int group) {
                         number, *done_by, maker));
   }
   for (const auto& member : record_of(group).members)
-    if (member.completed != record_of(group).agreed.size())
+    if (member.completed != record_of(group).agreed_decisions.size())
       report_problem("a step did not reach every member, though all hosts had entered it");
 }
 

@@ -54,7 +54,8 @@ bool announces_calls(const Announcements& announcements) {
   });
 }
 
-// Also speaks for the lowest member of the leader's host for which the message does not speak.
+// Makes the message speak for one more member: the lowest member of the leader's host for which it
+// does not speak yet.
 void speak_for_one_more(const Script& script, const Envelope& envelope, NoState& /*state*/,
                         Announcements& announcements) {
   const auto hosts = script.hosts_of(envelope.group);
@@ -116,7 +117,7 @@ void lose(const Script& /*script*/, const Envelope& /*envelope*/, NoState& /*sta
                 [](const auto& item) { return std::holds_alternative<Item>(item); });
 }
 
-// A tap that replaces the chosen messages.
+// A tap that replaces each chosen message by the messages that `change` returns.
 std::function<Tap(const Script&)> chosen_message_tap(std::function<bool(const Envelope&)> is_chosen,
                                                      std::function<Envelopes(Envelope)> change) {
   return [is_chosen, change](const Script& /*script*/) -> Tap {
@@ -141,13 +142,14 @@ Envelopes reverse_the_stream(const Envelope& envelope) {
 // Delivers the chosen messages of a channel in pairs, and the second one of each pair first.
 std::function<Tap(const Script&)> swap_pairs(std::function<bool(const Envelope&)> is_chosen) {
   return [is_chosen](const Script& /*script*/) -> Tap {
-    auto held = std::make_shared<std::map<Channel, Envelope>>();  // shared by all copies of the tap
-    return [is_chosen, held](Envelope envelope) -> Envelopes {
+    auto held_envelopes =
+        std::make_shared<std::map<Channel, Envelope>>();  // shared by all copies of the tap
+    return [is_chosen, held_envelopes](Envelope envelope) -> Envelopes {
       const Channel channel{envelope.group, envelope.from, envelope.to};
       if (!is_chosen(envelope)) return {std::move(envelope)};
-      if (auto earlier = held->extract(channel))
+      if (auto earlier = held_envelopes->extract(channel))
         return {std::move(envelope), std::move(earlier.mapped())};
-      held->emplace(channel, std::move(envelope));
+      held_envelopes->emplace(channel, std::move(envelope));
       return {};
     };
   };

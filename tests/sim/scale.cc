@@ -68,7 +68,7 @@ class SimulatedGroup {
     exchange();
     for (const auto& member : members_) {
       cost_.hops = std::max(cost_.hops, member->hops);
-      cost_.messages_busiest = std::max(cost_.messages_busiest, member->messages);
+      cost_.busiest_member_messages = std::max(cost_.busiest_member_messages, member->messages);
     }
     const auto nanoseconds = std::chrono::duration<double, std::nano>(Clock::now() - begin).count();
     cost_.time_per_rank_ns = nanoseconds / static_cast<double>(members_.size());
@@ -149,7 +149,7 @@ class SimulatedGroup {
         ++member.messages;
         cost_.bytes += message->bytes.size();
         if (member.number == 0 || message->to == 0)
-          cost_.bytes_coordinator += message->bytes.size();
+          cost_.coordinator_bytes += message->bytes.size();
         network_.push_back(
             {member.number, message->to, member.hops + 1, std::move(message->bytes)});
       }
@@ -218,7 +218,7 @@ class SimulatedGroup {
   std::deque<SentMessage> network_;
   TimePoint now_;
   std::uint32_t steps_ = 0;
-  std::size_t completed_ = 0;  // tensors, in this step
+  std::size_t completed_ = 0;  // how many tensors, in this step
   int mispredicted_ = 0;
   StepCost cost_;
   Clock::duration coordinator_time_ = {};
@@ -230,14 +230,14 @@ std::uint64_t log2_rounded_up(int members) {
 
 std::string row(int members, int hosts, const std::string& name, const StepCost& cost) {
   return format_text("| {} | {} | {} | {} | {} | {} | {} | {} | {:.1f} | {:.1f} |\n", members,
-                     hosts, name, cost.messages, cost.messages_busiest, cost.hops, cost.bytes,
-                     cost.bytes_coordinator, cost.time_per_rank_ns / 1000,
+                     hosts, name, cost.messages, cost.busiest_member_messages, cost.hops,
+                     cost.bytes, cost.coordinator_bytes, cost.time_per_rank_ns / 1000,
                      cost.coordinator_time_ns / 1000);
 }
 
 std::string row(int members, const HorovodModel& model) {
   return format_text("| {} | – | {} | {} | {} | {} | {} | – | – | – |\n", members, model.name,
-                     model.messages, model.messages_busiest, model.hops, model.bytes);
+                     model.messages, model.busiest_member_messages, model.hops, model.bytes);
 }
 
 }  // namespace

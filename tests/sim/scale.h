@@ -11,30 +11,32 @@ namespace farandole::sim {
 // before the next step.
 struct StepCost {
   std::uint64_t messages = 0;
-  std::uint64_t messages_busiest = 0;  // sent and received by the member with the most messages
+  // sent and received by the member with the most messages
+  std::uint64_t busiest_member_messages = 0;
   std::uint64_t bytes = 0;
-  std::uint64_t bytes_coordinator = 0;  // sent and received by member 0
+  std::uint64_t coordinator_bytes = 0;  // sent and received by member 0
   int hops = 0;                         // the longest chain of messages that wait for each other
   double time_per_rank_ns = 0;          // wall time of the step, divided by the number of members
-  double coordinator_time_ns = 0;       // of member 0
+  double coordinator_time_ns = 0;       // time of the step on member 0
 };
 
 struct ScaleCosts {
-  StepCost predicted;      // the same order on all members
-  StepCost misprediction;  // the first step in which the orders differ
-  StepCost learning;       // each member announces what is ready
-  StepCost planned;        // any order, after the plan was learned
+  StepCost predicted;      // all members submit in the same order
+  StepCost misprediction;  // the first step with different orders
+  StepCost learning;       // a step in learn mode: each member announces what is ready
+  StepCost planned;        // the orders differ, but the plan was learned
   int steps_to_plan = 0;
 };
 
 // The members are divided evenly among the hosts.
 ScaleCosts measure_scale(int members, int tensors, int hosts = 1);
 
-// What Horovod sends for a training step in the best case, in one cycle. A formula computes it.
+// What Horovod sends for a training step in the best case, which takes one cycle. A formula
+// computes the numbers.
 struct HorovodModel {
   std::string name;
   std::uint64_t messages;
-  std::uint64_t messages_busiest;
+  std::uint64_t busiest_member_messages;
   std::uint64_t bytes;
   std::uint64_t hops;
 };

@@ -33,7 +33,7 @@ TEST_P(Scale, LearningTakesTwoHops) {
   const auto members = static_cast<std::uint64_t>(GetParam());
   const auto costs = measure_scale(GetParam(), kTensors);
   EXPECT_EQ(costs.learning.messages, 2 * (members - 1));
-  EXPECT_EQ(costs.learning.messages_busiest, 2 * (members - 1));
+  EXPECT_EQ(costs.learning.busiest_member_messages, 2 * (members - 1));
   EXPECT_EQ(costs.learning.hops, 2);
   EXPECT_LE(costs.learning.hops, 2 * log2_rounded_up(GetParam()));
 }
@@ -63,8 +63,8 @@ TEST_P(ScaleOfHosts, LeadersMergeWhatTheMembersAnnounce) {
   EXPECT_LE(costs.learning.hops, 2 * (hosts <= 33 ? 2 : 3));
   EXPECT_LE(costs.learning.hops / 2, log2_rounded_up(hosts) + 2);
   const auto neighbours = std::uint64_t{static_cast<unsigned>(members / hosts + 32)};
-  EXPECT_LE(costs.learning.messages_busiest, 6 * neighbours);
-  EXPECT_LE(costs.misprediction.messages_busiest, 32 * neighbours);
+  EXPECT_LE(costs.learning.busiest_member_messages, 6 * neighbours);
+  EXPECT_LE(costs.misprediction.busiest_member_messages, 32 * neighbours);
 }
 
 INSTANTIATE_TEST_SUITE_P(Hosts, ScaleOfHosts,

@@ -24,20 +24,20 @@ namespace farandole::sim {
 struct Call {
   int group = 0;
   Signature common;
-  // For each worker with an odd call: the signature that it submits instead of `common`, so that
-  // the call is rejected. In a join, only the name differs, and this is not an error.
-  std::map<int, Signature> odd = {};
+  // The signatures of the workers that do not submit `common`, by worker. They make the group
+  // reject the call. In a join, only the name differs, and this is not an error.
+  std::map<int, Signature> odd_signatures = {};
   std::vector<int> makers = {};  // ascending, not empty
   std::vector<int> joined = {};  // ascending; the members that have joined before this call
-  int join = -1;                 // the number of the join that these members have made
+  int join = -1;                 // the call number of their join; −1 if none has joined
   bool unnamed = false;  // the program gives no name; the engine must choose the name of `common`
 
   const Signature& signature_of(int worker) const {
-    const auto found = odd.find(worker);
-    return found == odd.end() ? common : found->second;
+    const auto found = odd_signatures.find(worker);
+    return found == odd_signatures.end() ? common : found->second;
   }
   bool is_join() const { return common.operation == Operation::kJoin; }
-  bool is_mismatch() const { return !is_join() && !odd.empty(); }
+  bool is_mismatch() const { return !is_join() && !odd_signatures.empty(); }
   bool has_call_error() const {
     return std::ranges::any_of(makers,
                                [&](int maker) { return signature_of(maker).has_call_error(); });
@@ -68,7 +68,7 @@ struct SubmitInPolledOrder {  // submit `first`, then `second`; the reverse if `
   int first;
   int second;
 };
-struct SubmitRejected {  // submit under a name that the same operation uses: it must be rejected
+struct SubmitRejected {  // submit under a name that is in use; must be rejected
   int group;
   std::string name;
   Operation operation;
@@ -107,8 +107,8 @@ struct Death {
 // the control messages.
 enum class Traffic : std::uint8_t { kEntries, kMessages };
 
-// A partition of the network in one direction. Traffic from `from` to `to` during that time arrives
-// after the end, in order.
+// A partition of the network in one direction. Traffic from `from` to `to` that is sent or on its
+// way between `begin` and `end` arrives after `end`, in order.
 struct Partition {
   int from;  // host
   int to;
@@ -126,7 +126,7 @@ struct HostPause {
 
 struct Script {
   int workers = 0;
-  std::vector<std::vector<int>> groups;   // ascending
+  std::vector<std::vector<int>> groups;   // the workers of each, ascending
   std::vector<AgreementOptions> options;  // by group
   std::vector<int> hosts;                 // by worker; empty if all are on one host
   std::vector<Call> calls;
@@ -137,7 +137,7 @@ struct Script {
   std::array<int, 2> delay_factors = {1, 1};
   std::vector<HostPause> host_pauses;
   Time delay_max = 0;  // the longest delay of a message, a wake-up or a flag
-  Time pauses = 0;     // the sum over all programs, partitions and pauses of hosts
+  Time pauses = 0;     // the sum of all pauses of programs and hosts, and of all partitions
   // From this iteration on, the programs only repeat what they have done before. If
   // must_fall_silent, no control message may be sent after all programs have begun this iteration.
   std::optional<int> repeats_from = {};
@@ -152,7 +152,7 @@ struct Script {
   const Call& call(int number) const { return calls[static_cast<std::size_t>(number)]; }
   // The worker's index in a group; empty if it is not a member.
   std::optional<int> member_of(int group, int worker) const;
-  // The submission of a worker's program for call `number`.
+  // What the program of a worker submits for call `number`.
   Submission submission_of(int number, int worker) const;
 };
 

@@ -44,7 +44,7 @@ class Simulation {
 
     const Time limit = time_limit();
     while (!referee_.problem()) {
-      const auto next = timeline_.next();
+      const auto next = timeline_.take_next();
       if (!next) break;
       std::visit([this](const auto& what) { process(what); }, *next);
       if (!finished_at_ && all_finished()) finished_at_ = timeline_.now();
@@ -119,7 +119,7 @@ class Simulation {
   }
 
   void process(const Die& death) {
-    if (!worker(death.worker).alive() || all_finished()) return;
+    if (!worker(death.worker).is_alive() || all_finished()) return;
     any_member_died_ = true;
     referee_.record_death(death.worker);
     worker(death.worker).die();
@@ -134,7 +134,7 @@ class Simulation {
     if (record_death(event.host, event.worker)) notify_workers(event.host);
   }
 
-  // Returns whether it is the first death of which the host knows.
+  // Returns whether this is the first death of which the host has learned.
   bool record_death(int host_number, int worker) {
     auto& host = hosts_.host(host_number);
     if (host.ended.first_dead_rank) return false;
@@ -156,7 +156,7 @@ class Simulation {
   void notify_workers(int host) {
     bool forgets_one = dependencies_.flaws.one_survivor_is_not_notified;
     for (const int other : hosts_.host(host).workers) {
-      if (!worker(other).alive()) continue;
+      if (!worker(other).is_alive()) continue;
       const Time delay = random_.between(0, 3 * static_cast<int>(script_.delay_max));
       if (!forgets_one) timeline_.add(timeline_.now() + delay, NotifyWorker{other});
       forgets_one = false;
@@ -173,15 +173,16 @@ class Simulation {
   }
 
   bool all_finished() const {
-    for (const auto& one : workers_)
-      if (!one->finished()) return false;
+    for (const auto& each_worker : workers_)
+      if (!each_worker->has_finished()) return false;
     return true;
   }
 
   void check_end() {
     std::vector<std::string> waiting;
-    for (const auto& one : workers_)
-      if (one->alive() && !one->finished()) waiting.push_back(one->waiting_for());
+    for (const auto& each_worker : workers_)
+      if (each_worker->is_alive() && !each_worker->has_finished())
+        waiting.push_back(each_worker->waiting_for());
     if (!waiting.empty()) {
       const auto waiting_count = waiting.size();
       if (waiting_count > 6) waiting.resize(6);

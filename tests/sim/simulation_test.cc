@@ -39,7 +39,7 @@ TEST(Simulation, TheSameSeedGivesTheSameStory) {
   }
 }
 
-// How often each item and situation was on the wire.
+// How often each kind of item was sent, and how often each situation occurred.
 struct Counts {
   int forgotten = 0;
   int in_full = 0;

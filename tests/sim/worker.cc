@@ -41,10 +41,10 @@ const std::vector<Action>& SimulatedWorker::program() const {
   return dependencies_.script.programs[static_cast<std::size_t>(number_)];
 }
 
-void SimulatedWorker::wake(Time at_least) {
+void SimulatedWorker::wake(Time earliest) {
   const Time delay =
       dependencies_.random.between(0, static_cast<int>(dependencies_.script.delay_max));
-  dependencies_.timeline.add(std::max(dependencies_.timeline.now() + delay, at_least),
+  dependencies_.timeline.add(std::max(dependencies_.timeline.now() + delay, earliest),
                              Run{number_});
 }
 
@@ -55,19 +55,19 @@ void SimulatedWorker::receive(const Envelope& envelope) {
   wake();
 }
 
-void SimulatedWorker::stop(Time until) {
-  stopped_until_ = std::max(stopped_until_, until);
-  dependencies_.timeline.add(until, Run{number_});
+void SimulatedWorker::stop(Time end_time) {
+  stopped_until_ = std::max(stopped_until_, end_time);
+  dependencies_.timeline.add(end_time, Run{number_});
 }
 
 void SimulatedWorker::run() {
   const Time now = dependencies_.timeline.now();
-  // a Run event for the end of the SIGSTOP is already queued
+  // a Run event for the end of the pause is already queued
   if (!alive_ || now < stopped_until_) return;
   while (make_progress()) {
   }
-  const bool pausing = now < resume_at_;
-  if (!pausing && !finished() && step_program()) wake();
+  const bool is_paused = now < resume_at_;
+  if (!is_paused && !has_finished() && step_program()) wake();
   for (auto& [group, membership] : memberships_) {
     tick_if_due(membership);
     send_messages(membership);
@@ -107,7 +107,7 @@ void SimulatedWorker::notify() {
                          number_, dependencies_.pids);
     if (!failure) continue;
     failures.emplace_back(&membership, *failure);
-    membership.enters = ended.first_dead_rank.has_value();
+    membership.may_enter = ended.first_dead_rank.has_value();
   }
   if (failures.empty()) return;
   while (!dependencies_.flaws.loses_steps_that_all_have_entered && make_progress()) {
@@ -196,7 +196,7 @@ void SimulatedWorker::tick_if_due(Membership& membership) {
 }
 
 bool SimulatedWorker::enter(Membership& membership) {
-  if (membership.open_decision || !membership.enters) return false;
+  if (membership.open_decision || !membership.may_enter) return false;
   const auto* decision = membership.agreement->next_decision();
   if (decision == nullptr) return false;
   OpenDecision open_decision{.entered = {*decision, {}}};
@@ -327,7 +327,8 @@ bool SimulatedWorker::read_board(Membership& membership) {
   auto& open_decision = *membership.open_decision;
   const int members = board(membership).members();
   const int end = 2 * members;
-  const bool is_interrupted = members > 1 && membership.enters && dependencies_.random.chance(15);
+  const bool is_interrupted =
+      members > 1 && membership.may_enter && dependencies_.random.chance(15);
   const int stop =
       is_interrupted ? dependencies_.random.between(open_decision.reads, end - 1) : end;
   int may_be_missing = dependencies_.flaws.completes_before_the_last_entry && members > 1 ? 1 : 0;
@@ -374,13 +375,13 @@ void SimulatedWorker::agree(Membership& membership) {
   dependencies_.referee.record_agreement(membership.group, number_);
 }
 
-// Completes a decision that all members have entered. One half of the simulated algorithms complete
-// at once, the other half after all members have written that they are done.
+// Completes a decision that all members have entered. Half of the simulated algorithms complete at
+// once. The other half complete only after all members have written that they are done.
 bool SimulatedWorker::try_complete_step(Membership& membership) {
   if (!membership.open_decision || membership.open_decision->state != OpenDecision::State::kAgreed)
     return false;
   if (dependencies_.referee.problem()) return false;
-  if (membership.enters && dependencies_.random.chance(10)) {  // the step takes its time
+  if (membership.may_enter && dependencies_.random.chance(10)) {  // the step takes its time
     wake();
     return false;
   }
@@ -410,7 +411,7 @@ bool SimulatedWorker::publish_done_and_check_all(Membership& membership,
     dependencies_.network.schedule_settles(membership.group, membership.member, 1);
   }
   for (int member = 0; member < board(membership).members(); ++member)
-    if (board(membership).done(membership.index, member, step_number.sequence) != word)
+    if (board(membership).done_word(membership.index, member, step_number.sequence) != word)
       return false;
   return true;
 }
@@ -448,7 +449,7 @@ void SimulatedWorker::end_step(Membership& membership, const OpenDecision& open_
 // goes on, or its submissions may have decided something here.
 bool SimulatedWorker::step_program() {
   bool has_acted = false;
-  for (int count = dependencies_.random.between(1, 4); count > 0 && !finished(); --count) {
+  for (int count = dependencies_.random.between(1, 4); count > 0 && !has_finished(); --count) {
     const auto& action = program()[next_action_];
     if (!std::visit([this](const auto& what) { return act(what); }, action)) break;
     ++next_action_;
@@ -549,10 +550,10 @@ bool SimulatedWorker::act(const BeginIteration& action) {
 // Like Memberships::end_by_shutdown(), first finishes the steps that all members have entered. If a
 // group spans hosts, lane 0 says which steps these are.
 bool SimulatedWorker::act(const Leave& action) {
-  if (!action.is_early && submissions_.in_flight() > 0) return false;
+  if (!action.is_early && submissions_.calls_in_flight() > 0) return false;
   if (action.is_early) dependencies_.referee.record_early_leave(number_);
   for (auto& [group, membership] : memberships_) {
-    membership.enters = false;
+    membership.may_enter = false;
     record_own_leave(membership);
   }
   while (make_progress()) {
@@ -616,7 +617,8 @@ void SimulatedWorker::begin_call(Membership& membership, int number, Record& rec
   if (dependencies_.flaws.counts_no_waits) context.waits = 0;
   handles_[static_cast<std::size_t>(number)] = record.handle;
   membership.in_flight.emplace(record.handle, RunningCall{number, &record});
-  membership.agreement->submit(record.handle, record.interned->interned, context, record.submitted);
+  membership.agreement->submit(record.handle, record.interned->interned, context,
+                               record.submitted_at);
   if (call.is_join()) dependencies_.referee.record_join(call.group, number_);
 }
 
@@ -628,7 +630,7 @@ Status SimulatedWorker::try_submit(const Submission& submission) {
 }
 
 std::string SimulatedWorker::waiting_for() const {
-  if (finished()) return format_text("worker {} has finished", number_);
+  if (has_finished()) return format_text("worker {} has finished", number_);
   const auto* wait = std::get_if<Wait>(&program()[next_action_]);
   if (wait == nullptr) return format_text("worker {} is in action {}", number_, next_action_);
   const auto& call = dependencies_.script.call(wait->call);

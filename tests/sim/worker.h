@@ -1,7 +1,7 @@
 // SimulatedWorker: one process of the job. It runs its program and takes the place of the engine.
-// Submissions names and rejects the calls of the program. The worker passes the accepted calls to
-// its Agreements, enters their decisions on the boards, checks whether all members have entered the
-// same decision, and completes the decisions.
+// The class Submissions gives names to the calls of the program and rejects invalid calls. The
+// worker passes the accepted calls to its Agreements, enters their decisions on the boards, checks
+// whether all members have entered the same decision, and completes the decisions.
 #pragma once
 
 #include <cstddef>
@@ -55,14 +55,14 @@ class SimulatedWorker {
   void run();
   void die();
   // Stops the whole worker until the given time.
-  void stop(Time until);
+  void stop(Time end_time);
   // The doorbells of the host say that workers have died or left. Ends the groups that cannot go on
   // without them; the calls in flight in these groups are lost.
   void notify();
 
   // False if this worker has died or has left the job.
-  bool alive() const { return alive_; }
-  bool finished() const { return next_action_ == program().size(); }
+  bool is_alive() const { return alive_; }
+  bool has_finished() const { return next_action_ == program().size(); }
   // Says what the worker waits for, to describe a deadlock.
   std::string waiting_for() const;
 
@@ -85,7 +85,7 @@ class SimulatedWorker {
     State state = State::kReading;
     int reads = 0;  // how many reads read_board() has made: first the words, then the identities
     bool identity_differs = false;
-    bool says_done = false;
+    bool says_done = false;  // whether this member has written that it is done
   };
   // This worker's membership of one group.
   struct Membership {
@@ -101,7 +101,7 @@ class SimulatedWorker {
     std::deque<std::pair<int, Bytes>> inbox = {};  // (sender, message)
     std::map<CallId, RunningCall> in_flight = {};  // by handle
     std::optional<OpenDecision> open_decision = {};
-    bool enters = true;         // false when the group is about to end for us
+    bool may_enter = true;      // false when the group is about to end for us
     Time deadline_run_at = -1;  // the time of the Run event that is queued for the deadline
   };
 
@@ -113,7 +113,7 @@ class SimulatedWorker {
   bool spans_hosts(const Membership& membership) const {
     return dependencies_.hosts.spans_hosts(membership.group);
   }
-  void wake(Time at_least = 0);
+  void wake(Time earliest = 0);
   bool make_progress();
   bool take_messages(Membership& membership);
   void send_messages(Membership& membership);
@@ -136,7 +136,7 @@ class SimulatedWorker {
   bool publish_done_and_check_all(Membership& membership, OpenDecision& open_decision);
   void end_step(Membership& membership, const OpenDecision& open_decision);
 
-  // What belongs to groups with members on several hosts; see worker_hosts.cc.
+  // The next functions are only for groups with members on several hosts; see worker_hosts.cc.
   void open_part(Membership& membership);
   bool advance_across_hosts(Membership& membership);
   bool apply_lane_0_results(Membership& membership);
@@ -176,7 +176,7 @@ class SimulatedWorker {
   bool alive_ = true;
   bool has_forwarded_death_ = false;
   Submissions submissions_;
-  std::vector<Handle> handles_;   // by call, until it is taken
+  std::vector<Handle> handles_;   // by call number, until the outcome is taken
   std::vector<bool> is_dropped_;  // by call; only for a planted bug
 };
 

@@ -33,7 +33,8 @@ void SimulatedWorker::receive(const RoutedFrame& frame) {
   wake();
 }
 
-// Processes the frames of other hosts. Returns whether there may be more to do.
+// Advances a group on several hosts: lane 0 processes the frames of other hosts, and the other
+// members apply what lane 0 has written. Returns whether there may be more to do.
 bool SimulatedWorker::advance_across_hosts(Membership& membership) {
   if (!spans_hosts(membership)) return false;
   return membership.lane_zero ? run_lane_0(membership) : apply_lane_0_results(membership);
@@ -53,7 +54,7 @@ bool SimulatedWorker::apply_lane_0_results(Membership& membership) {
     }
   }
   if (!last_sequence) return false;
-  membership.enters = false;
+  membership.may_enter = false;
   if (open_decision && open_decision->entered.step_number().sequence <= *last_sequence &&
       !dependencies_.flaws.drops_a_step_that_all_hosts_have_entered)
     return false;
@@ -83,7 +84,7 @@ bool SimulatedWorker::run_lane_0(Membership& membership) {
         dependencies_.timeline.now(),
         "the part of group {} of lane 0 = worker {} is closed, as worker {} leaves",
         membership.group, number_, *lane.closed_by());
-  if (lane.closed_by()) membership.enters = false;
+  if (lane.closed_by()) membership.may_enter = false;
   const bool has_changed = check_entered_by_all_hosts(membership);
   send_frames(membership);
   if (!lane.closed_by() || has_open_step(membership)) return had_frames || has_changed;

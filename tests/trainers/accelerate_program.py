@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader
 
 def main() -> None:
     backend, folder = sys.argv[1:]
-    if backend == "farandole":  # on CPUs, Accelerate itself can only choose Gloo or MPI
+    if backend == "farandole":  # for CPUs, Accelerate would choose only Gloo or MPI
         dist.init_process_group("farandole")
     accelerator = Accelerator(cpu=True)
     task = Task()

@@ -11,7 +11,7 @@ from torch.utils.data import TensorDataset
 
 
 class Task:
-    """A small regression, the same on every rank."""
+    """A small regression problem, which is the same on every rank."""
 
     batch = 4
 

@@ -1,4 +1,5 @@
-"""Lightning, Accelerate and Transformers over Farandole: replicas are equal, and equal to Gloo's.
+"""Lightning, Accelerate and Transformers over Farandole. After the training, the replicas have
+equal parameters, and these are the same as with Gloo.
 
 The libraries are installed into build/trainers, beside the packages of .venv, so that the PyTorch
 of .venv is used unchanged.
@@ -37,7 +38,7 @@ LAUNCHERS = [
 
 @pytest.fixture(scope="session")
 def environment() -> Path:
-    """Return an environment with the libraries; it is made again if their list changes."""
+    """Return an environment with the libraries. If packages.txt changes, it is made anew."""
     folder = ROOT / "build/trainers/environment"
     stamp, content = folder / "packages.stamp", sys.version + PACKAGES.read_text()
     if not stamp.exists() or stamp.read_text() != content:
@@ -54,7 +55,7 @@ def environment() -> Path:
 
 
 def run(environment: Path, *words: str | Path) -> subprocess.CompletedProcess[str]:
-    own_commands = str(Path(sys.executable).parent)  # has the command farandole
+    own_commands = str(Path(sys.executable).parent)  # the folder that has the command `farandole`
     path = os.pathsep.join([str(environment), own_commands, os.environ.get("PATH", "")])
     # The libraries must not look for files on the network, which may be missing.
     variables = {"PATH": path, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
@@ -82,7 +83,8 @@ def train(
 
 @pytest.fixture(scope="session")
 def gloo(environment: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
-    """Return the parameters of each library after training with Gloo under `farandole run`."""
+    """Train with each library over Gloo, under `farandole run`. Return the parameters of each rank,
+    by library."""
     libraries = ("lightning", "accelerate", "transformers")
     folders = {library: tmp_path_factory.mktemp(library) for library in libraries}
     return {
@@ -99,13 +101,14 @@ def test_libraries_train_as_with_gloo(
     gloo: dict[str, list[torch.Tensor]],
     tmp_path: Path,
 ) -> None:
-    for found in train(environment, launcher, library, "farandole", tmp_path):
-        for one, other in zip(found, gloo[library], strict=True):
+    for rank_parameters in train(environment, launcher, library, "farandole", tmp_path):
+        for one, other in zip(rank_parameters, gloo[library], strict=True):
             assert torch.equal(one, other), f"{one} is not {other}"
 
 
 def test_lightning_rejects_a_wrong_number_of_devices(environment: Path, tmp_path: Path) -> None:
-    """Lightning starts no processes within a worker, because each worker would get its own job."""
+    """Within a worker, Lightning must not start processes of its own, because each worker would
+    then be a separate job."""
     words = [*FARANDOLE_LAUNCHER, HERE / "lightning_program.py", "farandole", tmp_path]
     words[words.index("2")] = "3"
     job = run(environment, *words)

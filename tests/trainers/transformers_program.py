@@ -23,7 +23,7 @@ class Model(nn.Module):
 
 def main() -> None:
     backend, folder = sys.argv[1:]
-    if backend == "farandole":  # on CPUs, the Trainer itself can only choose Gloo or MPI
+    if backend == "farandole":  # for CPUs, the Trainer would choose only Gloo or MPI
         dist.init_process_group("farandole")
     task = Task()
     arguments = TrainingArguments(

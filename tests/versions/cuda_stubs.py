@@ -1,8 +1,9 @@
 """Stubs for the CUDA libraries that a CUDA build of torch links to.
 
 Most builds of torch on the package index are for CUDA. They load gigabytes of libraries that a test
-on CPUs does not need, so this module makes small libraries of the same names in their place. Their
-functions do nothing; the one that counts devices reports an error, so torch finds no device.
+on CPUs does not need, so this module makes small libraries of the same names in their place. The
+functions in them do nothing, except that the one that counts devices returns an error. So torch
+finds no device.
 """
 
 from __future__ import annotations
@@ -15,48 +16,52 @@ from pathlib import Path
 
 NEEDED = re.compile(r"\(NEEDED\).*\[(.+)\]")
 NO_DEVICE = 100  # cudaErrorNoDevice
-# The interpreter and the libraries of a Linux system define their own symbols, so these get no
-# stubs.
+# These libraries of the system, and symbols of the interpreter, get no stubs, because every process
+# has them.
 SYSTEM_LIBRARIES = re.compile(r"(lib(c|m|dl|rt|pthread|gcc_s|stdc\+\+|util)|ld-linux.*)\.so\.\d+")
 PYTHON_NAME = re.compile(r"_?Py[A-Z_]")
 
 
 def make_stubs(libraries: Path) -> list[str]:
-    """Make the missing libraries in `libraries`, torch's folder of shared objects, where the loader
-    looks for them. Return their names."""
+    """`libraries` is torch's folder of shared libraries. Make the missing ones there, because the
+    loader looks for them there. Return their names."""
     libraries_of_torch = sorted(path for path in libraries.iterdir() if ".so" in path.name)
-    needed = {
+    needed_names = {
         name for path in libraries_of_torch for name in NEEDED.findall(_text("readelf", "-d", path))
     }
     present_names = {path.name for path in libraries_of_torch}
-    missing = sorted(n for n in needed - present_names if not SYSTEM_LIBRARIES.fullmatch(n))
+    missing_names = sorted(
+        n for n in needed_names - present_names if not SYSTEM_LIBRARIES.fullmatch(n)
+    )
     functions, versions = _undefined(libraries_of_torch), _versions(libraries_of_torch)
-    for name in missing:
-        # A function without a version is put into each library without versions, because only torch
-        # knows which library has the function.
-        expected = versions.get(name, {""})
-        _compile(libraries / name, {version: _names(functions, version) for version in expected})
-    return missing
+    for name in missing_names:
+        # Only torch knows which library has a function. So a function without a version is put into
+        # each library without versions.
+        needed_versions = versions.get(name, {""})
+        stubs = {version: _names(functions, version) for version in needed_versions}
+        _compile(libraries / name, stubs)
+    return missing_names
 
 
 def _undefined(libraries: Sequence[Path]) -> set[tuple[str, str]]:
-    """Return the functions, with their versions, that these libraries need and no library of torch
-    or the system has."""
+    """Return the functions that these libraries need, but that neither they nor the libraries of
+    the system define, each with its version."""
     defined_symbols = _symbols("--defined-only", [*libraries, *_system_libraries(libraries)])
     names = {name for name, _ in defined_symbols}
-    expected = _symbols("--undefined-only", libraries)
-    return {pair for pair in expected if pair[0] not in names and not PYTHON_NAME.match(pair[0])}
+    undefined = _symbols("--undefined-only", libraries)
+    return {pair for pair in undefined if pair[0] not in names and not PYTHON_NAME.match(pair[0])}
 
 
 def _versions(libraries: Sequence[Path]) -> dict[str, set[str]]:
-    """Return the versions of symbols that these libraries need, by library."""
-    found: dict[str, set[str]] = {}
+    """Return, for each library that these libraries need, the versions of the symbols that they
+    need from it."""
+    versions_by_library: dict[str, set[str]] = {}
     for line in "".join(_text("readelf", "-VW", path) for path in libraries).splitlines():
         if match := re.search(r"File: (\S+)", line):
-            names = found.setdefault(match[1], set())
+            versions = versions_by_library.setdefault(match[1], set())
         elif match := re.search(r"Name: (\S+) +Flags: none +Version:", line):
-            names.add(match[1])
-    return found
+            versions.add(match[1])
+    return versions_by_library
 
 
 def _names(functions: Iterable[tuple[str, str]], version: str) -> list[str]:
@@ -64,7 +69,7 @@ def _names(functions: Iterable[tuple[str, str]], version: str) -> list[str]:
 
 
 def _symbols(kind: str, paths: Iterable[Path]) -> set[tuple[str, str]]:
-    """Return the names of strong symbols with their versions."""
+    """Return the symbols of these libraries, except the weak ones, each with its version."""
     lines = [line for path in paths for line in _text("nm", "-D", kind, path).splitlines()]
     words = [line.split() for line in lines if line]
     parts = [word[-1].replace("@@", "@").partition("@") for word in words if word[-2] not in "wv"]
@@ -72,8 +77,10 @@ def _symbols(kind: str, paths: Iterable[Path]) -> set[tuple[str, str]]:
 
 
 def _system_libraries(libraries: Sequence[Path]) -> set[Path]:
-    found = re.findall(r"(\S+) => (/\S+)", "".join(_text("ldd", path) for path in libraries))
-    return {Path(path) for name, path in found if SYSTEM_LIBRARIES.fullmatch(name)}
+    names_and_paths = re.findall(
+        r"(\S+) => (/\S+)", "".join(_text("ldd", path) for path in libraries)
+    )
+    return {Path(path) for name, path in names_and_paths if SYSTEM_LIBRARIES.fullmatch(name)}
 
 
 def _compile(library: Path, functions: dict[str, list[str]]) -> None:

@@ -1,8 +1,8 @@
 """Farandole with each version of torch, and with some of TensorFlow, Keras and JAX, in jobs of two
 ranks.
 
-A test installs its version in build/versions, once. For each minor version, the newest patch
-release is tested.
+The first run of a test installs its version in build/versions. For each minor version, the newest
+patch release is tested.
 """
 
 from __future__ import annotations
@@ -51,17 +51,19 @@ def test_torch(version: str, record_property: pytest.RecordProperty) -> None:
     environment = {"PYTHONPATH": path, "WANTED_TORCH": version}
     load_once(environment)
     job = run(2, sys.executable, WORKER, "version_checks:VersionChecks", environment=environment)
-    passed = re.findall(r"\[0\] (check_\w+) ", job.text)
-    failed = first_not_passed(passed)
+    passed_checks = re.findall(r"\[0\] (check_\w+) ", job.text)
+    failed_check = first_not_passed(passed_checks)
     for name in CHECKS:
-        outcome = "works" if name in passed else "fails" if name == failed else "not run"
+        outcome = (
+            "works" if name in passed_checks else "fails" if name == failed_check else "not run"
+        )
         record_property(name.split("_", 2)[2], outcome)
     assert job.code == 0, job.text
     assert job.text.count("all checks passed") == 2, job.text
 
 
-def first_not_passed(passed: list[str]) -> str:
-    return CHECKS[len(passed)] if len(passed) < len(CHECKS) else ""
+def first_not_passed(passed_checks: list[str]) -> str:
+    return CHECKS[len(passed_checks)] if len(passed_checks) < len(CHECKS) else ""
 
 
 def install(name: str, *words: str) -> Path:

@@ -29,7 +29,8 @@ def network() -> nn.Module:
 
 
 def train(model: nn.Module, optimizer: torch.optim.Optimizer, rank: int, size: int) -> None:
-    """Train with every `size`-th sample of each batch, so that all ranks together use all."""
+    """Train with every `size`-th sample of each batch, so that the ranks together use all
+    samples."""
     generator = torch.Generator().manual_seed(7)
     for _ in range(STEPS):
         batch = torch.randn(BATCH, 6, generator=generator)
@@ -38,10 +39,11 @@ def train(model: nn.Module, optimizer: torch.optim.Optimizer, rank: int, size: i
         optimizer.step()
 
 
-def expect_equal_to_one_process(start: nn.Module, trained: nn.Module) -> None:
-    """Train `start` with all samples in this process alone, and compare the parameters."""
-    train(start, torch.optim.Adam(start.parameters(), lr=0.01), 0, 1)
-    expected = dict(start.named_parameters())
+def expect_equal_to_one_process(start_model: nn.Module, trained: nn.Module) -> None:
+    """Train `start_model` with all samples in this process alone. Compare its parameters with
+    those of `trained`."""
+    train(start_model, torch.optim.Adam(start_model.parameters(), lr=0.01), 0, 1)
+    expected = dict(start_model.named_parameters())
     for name, parameter in trained.named_parameters():
         torch.testing.assert_close(parameter, expected[name], rtol=1e-5, atol=1e-6)
 
@@ -63,12 +65,12 @@ class VersionChecks:
     def check_3_optimizer(self) -> None:
         model = network()
         hvd.broadcast_parameters(model.state_dict(), root_rank=0)
-        start = copy.deepcopy(model)
+        start_model = copy.deepcopy(model)
         optimizer: Any = torch.optim.Adam(model.parameters(), lr=0.01)
         optimizer = hvd.DistributedOptimizer(optimizer, model.named_parameters())
         hvd.broadcast_optimizer_state(optimizer, root_rank=0)
         train(model, optimizer, hvd.rank(), hvd.size())
-        expect_equal_to_one_process(start, model)
+        expect_equal_to_one_process(start_model, model)
         hvd.shutdown()
 
     def check_4_backend(self) -> None:
@@ -85,9 +87,9 @@ class VersionChecks:
         assert whole.tolist() == [float(other) for other in range(size) for _ in range(2)]
         dist.reduce_scatter_tensor(output := torch.empty(2), torch.ones(2 * size))
         assert output.tolist() == [size] * 2
-        work = dist.all_reduce(one := torch.ones(2), async_op=True)
+        work = dist.all_reduce(ones := torch.ones(2), async_op=True)
         work.wait()
-        assert one.tolist() == [size] * 2
+        assert ones.tolist() == [size] * 2
         objects: list[Any] = [None] * size
         dist.all_gather_object(objects, {"rank": rank})
         assert objects == [{"rank": other} for other in range(size)]
@@ -124,11 +126,11 @@ class VersionChecks:
 
     def check_7_ddp(self) -> None:
         rank, size = dist.get_rank(), dist.get_world_size()
-        for unused, views in itertools.product((False, True), repeat=2):
+        for finds_unused, views in itertools.product((False, True), repeat=2):
             parallel = DistributedDataParallel(
-                network(), find_unused_parameters=unused, gradient_as_bucket_view=views
+                network(), find_unused_parameters=finds_unused, gradient_as_bucket_view=views
             )
-            start = copy.deepcopy(parallel.module)
+            start_model = copy.deepcopy(parallel.module)
             train(parallel, torch.optim.Adam(parallel.parameters(), lr=0.01), rank, size)
-            expect_equal_to_one_process(start, parallel.module)
+            expect_equal_to_one_process(start_model, parallel.module)
         dist.destroy_process_group()

@@ -1,4 +1,5 @@
-"""Join a job, sum memory of the engine, and leave. A wheel must do this without a framework."""
+"""Join a job, sum up a tensor in memory of the engine, and leave. An installed wheel must do this
+without a framework."""
 
 from __future__ import annotations
 

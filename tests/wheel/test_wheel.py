@@ -61,26 +61,26 @@ def release(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def wheel(release: Path) -> Path:
-    (found,) = release.glob("*.whl")
-    return found
+    (wheel_file,) = release.glob("*.whl")
+    return wheel_file
 
 
 @pytest.fixture(scope="session")
 def sdist(release: Path) -> Path:
     """Unpack the sdist, always in the same folder, so that ccache remembers what was compiled."""
-    (packed,) = release.glob("*.tar.gz")
+    (archive_path,) = release.glob("*.tar.gz")
     folder = ROOT / "build/wheel/sdist"
     shutil.rmtree(folder, ignore_errors=True)
-    with tarfile.open(packed) as content:
+    with tarfile.open(archive_path) as content:
         content.extractall(folder)
-    (found,) = folder.iterdir()
-    return found
+    (source_folder,) = folder.iterdir()
+    return source_folder
 
 
 @pytest.fixture(scope="session")
-def needed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def package_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Download the packages that the wheel needs, so that the tests can install it offline."""
-    folder = tmp_path_factory.mktemp("needed")
+    folder = tmp_path_factory.mktemp("packages")
     run(sys.executable, "-m", "pip", "download", "-q", "-d", folder, "cloudpickle>=3")
     return folder
 
@@ -93,8 +93,8 @@ def alias(tmp_path_factory: pytest.TempPathFactory) -> Path:
         *(sys.executable, "-m", "pip", "wheel", source, "--no-deps", "--no-build-isolation"),
         *("--wheel-dir", folder),
     )
-    (found,) = folder.glob("*.whl")
-    return found
+    (alias_wheel,) = folder.glob("*.whl")
+    return alias_wheel
 
 
 @pytest.fixture(scope="session")
@@ -135,8 +135,13 @@ def test_the_metadata_is_complete(content: Path) -> None:
     metadata = email.message_from_string(path.read_text())
     assert metadata["Requires-Python"] == ">=3.10"
     assert metadata["Author"] == "The Farandole maintainers"
-    needed = [name for name in metadata.get_all("Requires-Dist", []) if "extra ==" not in name]
-    assert needed == ["cloudpickle>=3", 'nanobind-backend<2,>=1.0; python_version >= "3.15"']
+    needed_packages = [
+        name for name in metadata.get_all("Requires-Dist", []) if "extra ==" not in name
+    ]
+    assert needed_packages == [
+        "cloudpickle>=3",
+        'nanobind-backend<2,>=1.0; python_version >= "3.15"',
+    ]
     versions = {f"Programming Language :: Python :: {version}" for version in VERSIONS}
     assert versions <= set(metadata.get_all("Classifier", []))
     description = str(metadata.get_payload())
@@ -150,9 +155,11 @@ def test_the_binaries_need_only_the_c_and_cpp_libraries(content: Path) -> None:
     assert len(binaries) == 3 + len(BACKENDS)
     for binary in binaries:
         dynamic_section = run("readelf", "-d", binary)
-        needed = set(re.findall(r"\(NEEDED\).*\[(.+)\]", dynamic_section))
-        assert needed, dynamic_section
-        assert {name for name in needed if not LOADER.fullmatch(name)} <= LIBRARIES, dynamic_section
+        needed_libraries = set(re.findall(r"\(NEEDED\).*\[(.+)\]", dynamic_section))
+        assert needed_libraries, dynamic_section
+        assert {name for name in needed_libraries if not LOADER.fullmatch(name)} <= LIBRARIES, (
+            dynamic_section
+        )
         assert not re.search(r"\((RPATH|RUNPATH)\)", dynamic_section), dynamic_section
 
 
@@ -166,7 +173,8 @@ def candidates(version: str) -> Iterator[Path]:
 
 
 def interpreter(version: str) -> Path | None:
-    """Find a Python that can make environments with pip; a Python in PATH may be unable to."""
+    """Find a Python of this version that can make environments with pip, because the one in PATH
+    may lack ensurepip."""
     for path in candidates(version):
         if path.is_file():
             version_command = (
@@ -193,12 +201,12 @@ def variables_without_compiler(environment: Path) -> dict[str, str]:
     return {**kept_variables, **compilers, "PATH": path, "OMP_NUM_THREADS": "1"}
 
 
-def install(python: Path, environment: Path, wheel: Path, needed: Path) -> dict[str, str]:
+def install(python: Path, environment: Path, wheel: Path, package_folder: Path) -> dict[str, str]:
     """Make an empty environment and install the wheel offline; return the user's variables."""
     assert ROOT not in environment.parents
     run(python, "-m", "venv", environment)
     variables = variables_without_compiler(environment)
-    offline = ("--no-index", "--find-links", needed, "--only-binary=:all:")
+    offline = ("--no-index", "--find-links", package_folder, "--only-binary=:all:")
     pip = (environment / "bin/python", "-m", "pip")
     run(*pip, "install", "-q", *offline, wheel, environment=variables)
     return variables
@@ -206,17 +214,17 @@ def install(python: Path, environment: Path, wheel: Path, needed: Path) -> dict[
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_the_wheel_works_without_a_compiler(
-    version: str, wheel: Path, needed: Path, tmp_path: Path
+    version: str, wheel: Path, package_folder: Path, tmp_path: Path
 ) -> None:
     python = interpreter(version)
     if python is None:
         assert version != RUNNING_PYTHON, "the running Python cannot make environments (ensurepip)"
         pytest.skip(f"there is no Python {version} with ensurepip in PATH or in pyenv's versions")
     environment = tmp_path / "environment"
-    variables = install(python, environment, wheel, needed)
+    variables = install(python, environment, wheel, package_folder)
     commands = environment / "bin"
     smoke = shutil.copy(SMOKE, tmp_path)
-    # The environment is not activated: the command finds the Python beside itself.
+    # The environment is not activated, so the command must find the Python beside itself.
     other_variables = {**variables, "PATH": "/nowhere"}
     output = run(
         commands / "farandole", "run", "-n", "2", "python", smoke, environment=other_variables
@@ -232,12 +240,12 @@ IMPORT_PROGRAM = (
 
 
 def test_a_later_python_uses_the_package_of_the_backend(
-    wheel: Path, needed: Path, tmp_path: Path
+    wheel: Path, package_folder: Path, tmp_path: Path
 ) -> None:
     python = interpreter(RUNNING_PYTHON)
     assert python is not None
     environment = tmp_path / "environment"
-    variables = install(python, environment, wheel, needed)
+    variables = install(python, environment, wheel, package_folder)
     words = (environment / "bin/python", "-c", IMPORT_PROGRAM)
     version = wheel.name.split("-")[1]
     assert run(*words, environment=variables).split()[0] == version
@@ -263,9 +271,9 @@ def test_the_sdist_holds_only_what_a_build_needs(sdist: Path) -> None:
 
 @pytest.mark.parametrize("compiler", ["clang++-19", pytest.param("g++", marks=pytest.mark.long)])
 def test_the_sdist_builds_with_one_command(compiler: str, sdist: Path, tmp_path: Path) -> None:
-    """The wheel fits only the running Python, because it contains the nanobind backend of no other
-    version. If the compiler and the depth of the folder are the same as for the preset `dev`,
-    ccache has the objects."""
+    """The wheel fits only the running Python, because it has the nanobind backend of this version
+    only. If the compiler and the depth of the folder are those of the preset `dev`, ccache already
+    has the objects."""
     settings = {"cmake.define.CMAKE_CXX_COMPILER": compiler, "build-dir": f"build/{compiler}"}
     run(
         *(sys.executable, "-m", "pip", "wheel", sdist, "--no-deps", "--wheel-dir", tmp_path),
@@ -286,19 +294,20 @@ def test_the_alias_is_a_wheel_of_its_own(alias: Path, wheel: Path) -> None:
     with zipfile.ZipFile(alias) as content:
         files = {name for name in content.namelist() if ".dist-info/" not in name}
         (metadata_name,) = (name for name in content.namelist() if name.endswith("/METADATA"))
-        needed = re.findall(
+        needed_packages = re.findall(
             r"^Requires-Dist: ([^;\n]+)$", content.read(metadata_name).decode(), re.MULTILINE
         )
     package = ROOT / "python/horovod"
     sources = {f"horovod/{path.relative_to(package)}" for path in package.rglob("*.py")}
     assert files == sources | {"horovod/py.typed"}
-    assert needed == [f"farandole=={version}", "PyYAML>=6"]
+    assert needed_packages == [f"farandole=={version}", "PyYAML>=6"]
     with zipfile.ZipFile(wheel) as content:
         assert [name for name in content.namelist() if "horovod" in name] == []
 
 
 def link_packages(environment: Path) -> None:
-    """Link the packages that are installed here, except Farandole. PyTorch is too large to copy."""
+    """Let the environment have the packages that are installed here, except Farandole, as links,
+    because PyTorch is too large to copy."""
     (target,) = environment.glob("lib/python*/site-packages")
     folders = {Path(sysconfig.get_path("purelib")), Path(yaml.__file__).parents[1]}
     folders |= {Path(path) for path in sys.path if path.endswith("site-packages")}

@@ -110,17 +110,23 @@ class JaxState(State):
         leaves, structure = jax.tree_util.tree_flatten_with_path(
             values, is_leaf=lambda part: part is not values and not _has_arrays(part)
         )
-        is_sent = [_is_sent_as_array(leaf) for _, leaf in leaves]
+        leaf_is_array = [_is_sent_as_array(leaf) for _, leaf in leaves]
         descriptions = [_describe_leaf(path, leaf) for path, leaf in leaves]
-        own_objects = [leaf for (_, leaf), sent in zip(leaves, is_sent, strict=True) if not sent]
+        own_objects = [
+            leaf for (_, leaf), is_array in zip(leaves, leaf_is_array, strict=True) if not is_array
+        ]
         root_descriptions, objects = broadcast_object(
             (descriptions, own_objects), 0, "elastic.objects"
         )
         _check_descriptions(descriptions, root_descriptions)
-        own_arrays = [leaf for (_, leaf), sent in zip(leaves, is_sent, strict=True) if sent]
+        own_arrays = [
+            leaf for (_, leaf), is_array in zip(leaves, leaf_is_array, strict=True) if is_array
+        ]
         arrays = iter(grouped_broadcast(own_arrays, 0, "elastic.arrays") if own_arrays else [])
         received_objects = iter(objects)
-        received_leaves = [next(arrays if sent else received_objects) for sent in is_sent]
+        received_leaves = [
+            next(arrays if is_array else received_objects) for is_array in leaf_is_array
+        ]
         nnx_objects = self._nnx_objects()
         for name, value in jax.tree.unflatten(structure, received_leaves).items():
             self._set_value(name, nnx_objects.get(name), value)

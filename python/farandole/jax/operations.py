@@ -30,7 +30,7 @@ from farandole.operations import (
     Broadcast,
     Operation,
     Reducescatter,
-    with_rows,
+    return_array_and_rows,
 )
 from farandole.reduce_op import Average, ReduceOp, reduce_op_of
 
@@ -220,13 +220,13 @@ def _run(
         return tree
     compressor = checked_compression(compression)
     pairs = [compressor.compress(_array_of(leaf)) for leaf in leaves]
-    sent, contexts = zip(*pairs, strict=True)
-    results = _run_all(operation, sent, name)
-    restored = [
+    sent_arrays, contexts = zip(*pairs, strict=True)
+    results = _run_all(operation, sent_arrays, name)
+    decompressed_results = [
         compressor.decompress(result, context)
         for result, context in zip(results, contexts, strict=True)
     ]
-    return jax.tree.unflatten(structure, restored)
+    return jax.tree.unflatten(structure, decompressed_results)
 
 
 def _run_all(operation: Operation, inputs: Sequence[Any], name: str | None) -> list[Any]:
@@ -264,6 +264,6 @@ def _alltoall(
     wait_for_programs()
     batch = [Alltoall(process_set, split) for split in splits]
     results = operations.start_batch(
-        jax_arrays, batch, inputs, name, with_rows, blocking=True
+        jax_arrays, batch, inputs, name, return_array_and_rows, blocking=True
     ).wait()
     return [(rows, jnp.asarray(counts, jnp.int32)) for rows, counts in results]

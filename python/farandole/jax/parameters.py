@@ -55,14 +55,14 @@ def _check_paths(params: Any, process_set: Group) -> None:
     paths_by_rank = texts_if_different(paths, "parameters.paths", process_set)
     if not paths_by_rank:
         return
-    by_rank = {rank: json.loads(rank_paths) for rank, rank_paths in paths_by_rank.items()}
-    columns = enumerate(itertools.zip_longest(*by_rank.values()), start=1)
+    paths_of_ranks = {rank: json.loads(rank_paths) for rank, rank_paths in paths_by_rank.items()}
+    columns = enumerate(itertools.zip_longest(*paths_of_ranks.values()), start=1)
     leaf_number, leaf_paths = next(
         (i, leaf_paths) for i, leaf_paths in columns if len(set(leaf_paths)) > 1
     )
     leaf_by_rank = {
         rank: "there is none" if path is None else f"`{path}`"
-        for rank, path in zip(by_rank, leaf_paths, strict=True)
+        for rank, path in zip(paths_of_ranks, leaf_paths, strict=True)
     }
     raise CallError(
         f"params has other leaves, or another order of them, on some ranks: leaf {leaf_number} is\n"

@@ -34,7 +34,7 @@ from farandole.operations import (
     Broadcast,
     Operation,
     Reducescatter,
-    array_only,
+    return_array,
 )
 from farandole.reduce_op import Adasum, Sum
 
@@ -42,7 +42,7 @@ from farandole.reduce_op import Adasum, Sum
 class TracedCall(NamedTuple):
     """The operation, its arguments and the name of a call, as values that JAX can compare."""
 
-    kind: type[Operation]
+    operation_type: type[Operation]
     arguments: tuple[Any, ...]
     name: str
     job: int  # core.job_number() when the call was traced
@@ -57,7 +57,7 @@ class TracedCall(NamedTuple):
                 operation.postscale,
             )
         elif isinstance(operation, Broadcast):
-            operation_arguments = (operation.group, arguments.rank_number(operation.root_rank))
+            operation_arguments = (operation.group, arguments.checked_rank(operation.root_rank))
         elif isinstance(operation, Alltoall):
             # Inside jit, all members get the same number of rows.
             operation_arguments = (operation.group, None)
@@ -67,7 +67,7 @@ class TracedCall(NamedTuple):
         return cls(type(operation), operation_arguments, name, core.job_number())
 
     def operation(self) -> Operation:
-        return self.kind(*self.arguments)
+        return self.operation_type(*self.arguments)
 
     def attributes(self) -> dict[str, Any]:
         fields = {"reduce_op": int(Sum), "root_rank": 0, "prescale": 1.0, "postscale": 1.0}
@@ -75,7 +75,7 @@ class TracedCall(NamedTuple):
         return {
             "name": self.name,
             programs.PROGRAM_ATTRIBUTE: np.int64(self.job),
-            "operation": np.int64(core.operations[self.kind.kind]),
+            "operation": np.int64(core.operations[self.operation_type.kind]),
             **{
                 name: np.float64(v) if type(v) is float else np.int64(v)
                 for name, v in fields.items()
@@ -96,13 +96,13 @@ class _OrderedCallEffect(_CallEffect):
 # loses the token.
 _ORDERED_EFFECT, _UNORDERED_EFFECT = _OrderedCallEffect(), _CallEffect()
 effects.ordered_effects.add_type(_OrderedCallEffect)
-for _allowed in (
+for _effect_set in (
     effects.lowerable_effects,
     effects.control_flow_allowed_effects,
     effects.remat_allowed_effects,
     effects.custom_derivatives_allowed_effects,
 ):
-    _allowed.add_type(_CallEffect)
+    _effect_set.add_type(_CallEffect)
 
 _primitive = Primitive("farandole_call")
 _primitive.multiple_results = True
@@ -136,7 +136,9 @@ def run_now(operation: Operation, inputs: Sequence[Any], name: str | None) -> li
     """Run the calls on this thread, after the calls of all compiled programs that are running."""
     wait_for_programs()
     batch = [operation] * len(inputs)
-    return operations.start_batch(jax_arrays, batch, inputs, name, array_only, blocking=True).wait()
+    return operations.start_batch(
+        jax_arrays, batch, inputs, name, return_array, blocking=True
+    ).wait()
 
 
 @_primitive.def_impl
@@ -177,20 +179,20 @@ def _result_shape(operation: Operation, shape: tuple[int, ...]) -> tuple[int, ..
 
 def _lower(ctx: mlir.LoweringRuleContext, *inputs: Any, call: TracedCall) -> Sequence[Any]:
     token = ctx.tokens_in.get(_ORDERED_EFFECT)
-    with_token = ctx.replace(
+    ctx_with_token = ctx.replace(
         avals_in=[*ctx.avals_in, jax_core.abstract_token],
         avals_out=[*ctx.avals_out, jax_core.abstract_token],
     )
     # A result with the shape of its input is written over the input, because new memory would cause
     # page faults. If the program needs the input later, XLA makes a copy, and the result is written
     # over the copy.
-    in_place = len(inputs) if call.kind in (Allreduce, Broadcast) else 0
+    in_place_count = len(inputs) if call.operation_type in (Allreduce, Broadcast) else 0
     lower_ffi_call = jax.ffi.ffi_lowering(
         programs.FFI_TARGET,
         has_side_effect=True,
-        operand_output_aliases={i: i for i in range(in_place)},
+        operand_output_aliases={i: i for i in range(in_place_count)},
     )
-    *results, token = lower_ffi_call(with_token, *inputs, token, **call.attributes())
+    *results, token = lower_ffi_call(ctx_with_token, *inputs, token, **call.attributes())
     ctx.set_tokens_out(mlir.TokenSet({_ORDERED_EFFECT: token}))
     return results
 
@@ -200,14 +202,14 @@ def _jvp(inputs: Sequence[Any], tangents: Sequence[Any], *, call: TracedCall) ->
     operation itself; check_differentiable() rejects the reductions that are not linear."""
     outputs = bind(call, inputs)
     indices = [i for i, output in enumerate(outputs) if jnp.issubdtype(output.dtype, jnp.inexact)]
-    result: list[Any] = [ad.Zero(jax.typeof(output).to_tangent_aval()) for output in outputs]
+    derivatives: list[Any] = [ad.Zero(jax.typeof(output).to_tangent_aval()) for output in outputs]
     if all(type(tangents[i]) is ad.Zero for i in indices):
-        return outputs, result
+        return outputs, derivatives
     call.operation().check_differentiable()
     float_tangents = [ad.instantiate_zeros(tangents[i]) for i in indices]
     for i, tangent in zip(indices, bind(_gradient_call_of(call), float_tangents), strict=True):
-        result[i] = tangent
-    return outputs, result
+        derivatives[i] = tangent
+    return outputs, derivatives
 
 
 def _transpose(cotangents: Sequence[Any], *inputs: Any, call: TracedCall) -> list[Any]:
@@ -242,14 +244,14 @@ def _with_equal_rows(backward_call: Backward, rows: int) -> Backward:
     rows_max = rows // member_count + 1
     counts = [core.scattered_rows(rows, member_count, member) for member in range(member_count)]
 
-    def without_zeros(gathered: Any) -> Any:
+    def finish_without_zeros(gathered: Any) -> Any:
         parts = [gathered[i * rows_max : i * rows_max + count] for i, count in enumerate(counts)]
         return backward_call.finish(jnp.concatenate(parts))
 
     return Backward(
         backward_call.operation,
         jax_arrays.padded_with_zeros(backward_call.array, rows_max),
-        without_zeros,
+        finish_without_zeros,
     )
 
 
@@ -262,8 +264,8 @@ def _gradient_call_of(call: TracedCall) -> TracedCall:
 
 
 def _batch(inputs: Sequence[Any], dims: Sequence[int | None], *, call: TracedCall) -> Any:
-    """Make one call for all examples of vmap. If the operation works on rows, these stay the first
-    dimension, and the examples become the second one."""
+    """Make one call for all examples of vmap. If the operation works on rows, the rows stay the
+    first dimension, and the examples become the second one."""
     if getattr(call.operation(), "op", Sum) is Adasum:
         raise CallError(
             "an allreduce with op Adasum cannot be used inside vmap, because it would combine all "
@@ -272,8 +274,8 @@ def _batch(inputs: Sequence[Any], dims: Sequence[int | None], *, call: TracedCal
     batch_size = next(
         array.shape[dim] for array, dim in zip(inputs, dims, strict=True) if dim is not None
     )
-    batch_axis = 0 if call.kind in (Allreduce, Broadcast) else 1
-    moved = [
+    batch_axis = 0 if call.operation_type in (Allreduce, Broadcast) else 1
+    moved_inputs = [
         jnp.moveaxis(array, dim, batch_axis)
         if dim is not None
         else jnp.broadcast_to(
@@ -282,13 +284,13 @@ def _batch(inputs: Sequence[Any], dims: Sequence[int | None], *, call: TracedCal
         )
         for array, dim in zip(inputs, dims, strict=True)
     ]
-    return bind(call, moved), [batch_axis] * len(moved)
+    return bind(call, moved_inputs), [batch_axis] * len(moved_inputs)
 
 
 def _without_token_copy(get_token: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap the method that gives a program the token of the previous program. JAX copies the token
     to the program's devices even if it is already there, which adds 100 µs to each start. The
-    wrapped method then makes no copy."""
+    returned method makes no copy in this case."""
 
     @functools.wraps(get_token)
     def get_without_copy(tokens: Any, effect: effects.Effect, devices: Sequence[Any]) -> Any:

@@ -28,7 +28,9 @@ from jax._src.lib.mlir import ir
 from farandole import core, lifecycle
 
 FFI_TARGET = "farandole_call"
-PROGRAM_ATTRIBUTE = "program"  # until the program is compiled, its value is the job of the trace
+# The value of this attribute of a call is the program's number; until the program is compiled, it
+# is the number of the job in which the call was traced.
+PROGRAM_ATTRIBUTE = "program"
 _EXECUTABLES_MAX = 256
 
 _executables: OrderedDict[bytes, Any] = OrderedDict()  # the most recently used one is last

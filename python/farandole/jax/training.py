@@ -57,8 +57,8 @@ class _GradientCombination:
         """Combine the gradients and the arguments of optax's update(), and return both."""
         options = dict(options)
         own_gradients, given_gradients = gradients, options.get("grad")
-        # `grad` is usually the same object as the first argument. Then send it only once: None is a
-        # pytree without arrays.
+        # `grad` is usually the same object as the first argument. Then send that object only once,
+        # by passing None in place of `grad`: None is a pytree without arrays.
         gradients, combined_grad = self.combine_gradients(
             (own_gradients, None if given_gradients is own_gradients else given_gradients)
         )

@@ -154,10 +154,12 @@ def run(
     if elastic_arguments.is_elastic():
         return results_of(job)
     results = [worker.result for worker in job.plan.workers]
-    failed = [worker for worker in job.plan.workers if worker.failure is not None]
-    failed.sort(key=lambda worker: (worker.rank, worker.pid) != job.first_failed)
-    if failed:
-        raise failed[0].failure  # type: ignore[misc]
+    failed_workers = [worker for worker in job.plan.workers if worker.failure is not None]
+    failed_workers.sort(
+        key=lambda worker: (worker.rank, worker.pid) != job.first_failed_rank_and_pid
+    )
+    if failed_workers:
+        raise failed_workers[0].failure  # type: ignore[misc]
     return results
 
 
@@ -317,7 +319,7 @@ def await_workers(workers: Workers, timeout: float | None = None) -> Outcomes:
         CallError: An argument is wrong.
     """
     job = _job_of(workers)
-    job.ended.wait(None if timeout is None else _seconds("timeout", timeout, math.inf))
+    job.ended.wait(None if timeout is None else _checked_seconds("timeout", timeout, math.inf))
     return Outcomes([_outcome_of(worker, timeout) for worker in workers], workers)
 
 
@@ -336,14 +338,14 @@ def stop_workers(workers: Workers, grace_time: float = 10) -> None:
         CallError: An argument is wrong.
     """
     job = _job_of(workers)
-    seconds = _seconds("grace_time", grace_time, GRACE_SECONDS_MAX)
+    seconds = _checked_seconds("grace_time", grace_time, GRACE_SECONDS_MAX)
     if job.ended.is_set():
         return
     job.stopping = True
     job.end(signal.SIGTERM)
-    # The launcher kills the workers at the second signal. This must be a different signal, or come
-    # after a pause. The launcher ignores SIGINT if a script has started this program in the
-    # background.
+    # The launcher kills the workers at the second signal. It must be a different signal, or come
+    # after a pause. If a script has started this program in the background, the launcher ignores
+    # SIGINT, so send SIGTERM again.
     second_signal, pause_s = signal.SIGINT, seconds
     if job.ignores_interrupts:
         second_signal, pause_s = signal.SIGTERM, max(seconds, _SAME_SIGNAL_SECONDS)
@@ -378,7 +380,7 @@ class _Settings:
         variable_flags = [word for name in self.env or {} for word in ("-x", name)]
         return [*flags, *variable_flags, *self.job_hosts.flags()]
 
-    def python(self) -> str:
+    def python_path(self) -> str:
         python = os.fspath(self.executable or sys.executable or "")
         if not python:
             raise CallError(
@@ -408,13 +410,13 @@ def _function_job(
             "the function and its arguments cannot be sent to the workers, because they cannot be "
             f"pickled: {type(error).__name__}: {error}"
         ) from error
-    workers = _workers(n, settings, runs_function=True)
+    workers = _make_workers(n, settings, runs_function=True)
     count = len(workers) or n  # None if n is not given, and the hosts will be found later
     size_flags = [] if count is None else ["-n", str(count)]
     return LaunchedJob(
         JobPlan(
             workers=workers,
-            program=[settings.python(), *_FUNCTION_WORKER_ARGUMENTS],
+            program=[settings.python_path(), *_FUNCTION_WORKER_ARGUMENTS],
             flags=[*size_flags, *settings.flags(), *(output_flags or ())],
             environment=settings.environment(),
             call=[import_paths, content],
@@ -433,11 +435,11 @@ def _script_job(
     _check_arguments(args, kwargs)
     if kwargs:
         raise CallError(f"kwargs are for functions; give a script args instead; got {kwargs!r}")
-    workers = _workers(n, settings, runs_function=False)
+    workers = _make_workers(n, settings, runs_function=False)
     return LaunchedJob(
         JobPlan(
             workers=workers,
-            program=[*_program(target, settings), *map(str, args)],
+            program=[*_program_words(target, settings), *map(str, args)],
             flags=["-n", str(len(workers)), *settings.flags()],
             environment=settings.environment(),
             keeps_output=True,
@@ -445,10 +447,12 @@ def _script_job(
     )
 
 
-def _program(target: str | os.PathLike[str] | Sequence[str], settings: _Settings) -> list[str]:
+def _program_words(
+    target: str | os.PathLike[str] | Sequence[str], settings: _Settings
+) -> list[str]:
     if isinstance(target, (str, os.PathLike)):
         if Path(target).is_file():
-            return [settings.python(), os.fspath(target)]
+            return [settings.python_path(), os.fspath(target)]
         raise CallError(
             f"there is no script {os.fspath(target)!r}; give a program and its arguments as a list"
         )
@@ -467,7 +471,7 @@ def _check_arguments(args: Sequence[Any], kwargs: Mapping[str, Any] | None) -> N
         raise CallError(f"kwargs must be a dictionary; got {kwargs!r}")
 
 
-def _workers(n: int | None, settings: _Settings, runs_function: bool) -> list[Worker]:
+def _make_workers(n: int | None, settings: _Settings, runs_function: bool) -> list[Worker]:
     hosts_are_given = settings.job_hosts.are_given()
     count = arguments.positive_whole_number(n)
     if count is None and not (hosts_are_given and n is None):
@@ -503,7 +507,7 @@ def _job_of(workers: Workers) -> LaunchedJob:
     return workers._job
 
 
-def _seconds(name: str, value: float, value_max: float) -> float:
+def _checked_seconds(name: str, value: float, value_max: float) -> float:
     if isinstance(value, (int, float)) and 0 <= value <= value_max:
         return min(float(value), threading.TIMEOUT_MAX)
     limit = "on" if value_max == math.inf else f"to {value_max:g}"

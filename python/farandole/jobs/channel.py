@@ -49,10 +49,10 @@ class OutgoingMessage:
         is gone."""
         while self._unsent:
             try:
-                sent = channel.send(self._unsent[0]) if self._unsent[0] else 0
+                sent_byte_count = channel.send(self._unsent[0]) if self._unsent[0] else 0
             except BlockingIOError:
                 return False
-            self._unsent[0] = self._unsent[0][sent:]
+            self._unsent[0] = self._unsent[0][sent_byte_count:]
             if not self._unsent[0]:
                 self._unsent.pop(0)
         return True

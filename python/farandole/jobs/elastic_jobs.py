@@ -24,7 +24,7 @@ class ElasticArguments:
     reset_limit: int | None = None
     cooldown_range: Sequence[int] | None = None
     elastic_timeout: int | None = None
-    discover_hosts: Any = None  # only for the check in is_elastic(); HostDiscovery uses it
+    discover_hosts: Any = None  # only checked here; run() gives it to HostDiscovery, too
 
     def is_elastic(self) -> bool:
         """Return whether the job is elastic. Raise CallError if arguments contradict each other."""
@@ -43,12 +43,12 @@ class ElasticArguments:
         if not self.is_elastic():
             return []
         values = {
-            "--min-workers": _whole_number("min_workers", self.min_workers),
-            "--max-workers": _whole_number("max_workers", self.max_workers),
-            "--slots-per-host": _whole_number("slots_per_host", self.slots_per_host),
-            "--reset-limit": _whole_number("reset_limit", self.reset_limit),
+            "--min-workers": _checked_whole_number("min_workers", self.min_workers),
+            "--max-workers": _checked_whole_number("max_workers", self.max_workers),
+            "--slots-per-host": _checked_whole_number("slots_per_host", self.slots_per_host),
+            "--reset-limit": _checked_whole_number("reset_limit", self.reset_limit),
             "--cooldown-range": self._cooldown_value(),
-            "--elastic-timeout": _whole_number("elastic_timeout", self.elastic_timeout),
+            "--elastic-timeout": _checked_whole_number("elastic_timeout", self.elastic_timeout),
         }
         return [f"{flag}={value}" for flag, value in values.items() if value is not None]
 
@@ -57,13 +57,15 @@ class ElasticArguments:
         if pair is None:
             return None
         if isinstance(pair, (list, tuple)) and len(pair) == 2:
-            return ",".join(str(_whole_number("cooldown_range", seconds)) for seconds in pair)
+            return ",".join(
+                str(_checked_whole_number("cooldown_range", seconds)) for seconds in pair
+            )
         raise CallError(
             f"cooldown_range must be two whole numbers of seconds, such as (1, 60); got {pair!r}"
         )
 
 
-def _whole_number(name: str, value: Any) -> int | None:
+def _checked_whole_number(name: str, value: Any) -> int | None:
     if value is None or value == 0:
         return value
     number = arguments.positive_whole_number(value)
@@ -80,16 +82,18 @@ def results_of(job: LaunchedJob) -> list[Any]:
     if job.exit_code != 0 and (cause := _cause_of_failure(job)) is not None:
         raise cause
     last_epoch = max((worker.last_epoch_rank_and_size[0] for worker in workers), default=0)
-    in_last_group = [worker for worker in workers if _may_be_in_group_of(last_epoch, worker)]
-    in_last_group.sort(key=lambda worker: worker.last_epoch_rank_and_size)
-    results = [worker.result for worker in in_last_group]
-    for worker in in_last_group:
+    last_group_workers = [worker for worker in workers if _may_be_in_group_of(last_epoch, worker)]
+    last_group_workers.sort(key=lambda worker: worker.last_epoch_rank_and_size)
+    results = [worker.result for worker in last_group_workers]
+    for worker in last_group_workers:
         if worker.failure is not None:
             raise worker.failure
-    size = max((worker.last_epoch_rank_and_size[2] for worker in in_last_group), default=0)
-    if lost := set(range(size)) - {worker.last_epoch_rank_and_size[1] for worker in in_last_group}:
+    size = max((worker.last_epoch_rank_and_size[2] for worker in last_group_workers), default=0)
+    if lost_ranks := set(range(size)) - {
+        worker.last_epoch_rank_and_size[1] for worker in last_group_workers
+    }:
         raise FarandoleError(
-            f"the job has ended well, but the results of the ranks {sorted(lost)} are lost, "
+            f"the job has ended well, but the results of the ranks {sorted(lost_ranks)} are lost, "
             "because the connections to their hosts have ended too early"
         )
     return results
@@ -107,11 +111,13 @@ def _cause_of_failure(job: LaunchedJob) -> FarandoleError | None:
     """Return the error of the worker that has failed first. Its text also says why the job could
     not go on without this worker. If no worker is the cause, return an error with this reason."""
     reasons = re.findall("^farandole: (the job ends: .*)$", job.messages.text("stderr"), re.M)
-    if job.first_failed is None and reasons:
+    if job.first_failed_rank_and_pid is None and reasons:
         return FarandoleError(reasons[0])
-    failed = [worker for worker in job.plan.workers if worker.failure is not None]
-    failed.sort(key=lambda worker: (worker.rank, worker.pid) != job.first_failed)
-    failure = failed[0].failure if failed else None
+    failed_workers = [worker for worker in job.plan.workers if worker.failure is not None]
+    failed_workers.sort(
+        key=lambda worker: (worker.rank, worker.pid) != job.first_failed_rank_and_pid
+    )
+    failure = failed_workers[0].failure if failed_workers else None
     if failure is None or not reasons:
         return failure
     exception_texts = (failure.exception_type, failure.exception_text, failure.remote_traceback)

@@ -23,7 +23,8 @@ def html_table(caption: str, workers: Iterable[Worker]) -> str:
 
 
 def _table_row(worker: Worker) -> str:
-    # Called before worker.state is read, because a result that cannot be unpickled changes it.
+    # Called before worker.state is read, because it changes the state if a result cannot be
+    # unpickled.
     outcome = _outcome_text(worker)
     code = "" if worker.exit_code is None else worker.exit_code
     cells = (worker.rank, worker.address, worker.pid or "", worker.state, code, outcome)

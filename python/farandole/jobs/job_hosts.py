@@ -25,8 +25,8 @@ class JobHosts:
     discovery: HostDiscovery | None = None
 
     def are_given(self) -> bool:
-        """Return whether hosts are given, or will be found. Raise CallError if only settings for
-        ssh are given."""
+        """Return whether hosts are given, or will be discovered. Raise CallError if only settings
+        for ssh are given."""
         if self.hosts is not None and not isinstance(self.hosts, str):
             raise CallError(f"hosts must be a string such as 'host1:4,host2:4'; got {self.hosts!r}")
         if self.hosts is not None or self.hostfile is not None or self.discovery is not None:

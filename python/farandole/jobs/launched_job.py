@@ -21,7 +21,7 @@ from farandole.jobs.launched_worker import OutputTail, Worker
 from farandole.jobs.slot_channel import SlotChannel
 from farandole.launcher_command import launcher_command
 
-# The capacity of a pipe. So one read gets everything that a worker wrote before it ended.
+# The capacity of a pipe. So one read gets everything that a worker has left in a pipe at its end.
 _CHUNK_BYTES = 16 * os.sysconf("SC_PAGE_SIZE")
 # Exit codes of the launcher if it rejects its command line or cannot run the program.
 _REJECTION_EXIT_CODES = (2, 126, 127)
@@ -53,7 +53,7 @@ class LaunchedJob:
         self.messages = OutputTail()  # the output of the launcher
         self.ended = threading.Event()  # set when all processes of the job have ended
         self.stopping = False  # set before the job is ended on purpose
-        self.first_failed: tuple[int, int] | None = None  # rank (or slot) and process id
+        self.first_failed_rank_and_pid: tuple[int, int] | None = None  # rank (or slot) and pid
         self.launcher_pid: int | None = None
         self._owner = os.getpid()
         # Set when the launcher runs, or when it cannot run any more.
@@ -61,7 +61,7 @@ class LaunchedJob:
         # Set when a worker has started, or when none can start any more.
         self._worker_start_known = threading.Event()
         self._error: Exception | None = None
-        self._signal = 0
+        self._end_signal = 0
         self.exit_code: int | None = None  # the exit code of the launcher, and so of the job
         self._process: subprocess.Popen[bytes] | None = None
         self._newest_workers = {worker.rank: worker for worker in plan.workers}  # by slot
@@ -96,9 +96,9 @@ class LaunchedJob:
         if self._error is not None:
             raise FarandoleError(f"cannot start the launcher: {self._error}")
         error_type = CallError if self.exit_code in _REJECTION_EXIT_CODES else FarandoleError
-        raise error_type(f"no worker could be started: {self._launcher_errors()}")
+        raise error_type(f"no worker could be started: {self._launcher_error_text()}")
 
-    def _launcher_errors(self) -> str:
+    def _launcher_error_text(self) -> str:
         streams = self._launcher_streams()
         if streams and not self.plan.keeps_output and not any(row[0].closed for row in streams):
             assert self._process is not None
@@ -110,7 +110,7 @@ class LaunchedJob:
 
         At a second, different signal, the launcher kills the workers at once.
         """
-        self._signal = signal_number
+        self._end_signal = signal_number
         if self._process is not None:
             self._process.send_signal(signal_number)
 
@@ -200,8 +200,8 @@ class LaunchedJob:
             )
         self.launcher_pid = self._process.pid
         self._launcher_start_known.set()
-        if self._signal:  # end() was called meanwhile
-            self._process.send_signal(self._signal)
+        if self._end_signal:  # end() was called while the launcher started
+            self._process.send_signal(self._end_signal)
         if self.plan.keeps_output:
             for pipe, _, name in self._launcher_streams():
                 os.set_blocking(own_ends.enter_context(pipe).fileno(), False)
@@ -287,7 +287,7 @@ class LaunchedJob:
         event, rank, *values = words
         self._receive_pending_channels()  # a worker's channel arrives before the worker starts
         if event == "started":
-            self._worker_started(int(rank), int(values[0]))
+            self._handle_worker_start(int(rank), int(values[0]))
             return
         worker = self._newest_workers[int(rank)]
         if event == "ended":
@@ -297,9 +297,9 @@ class LaunchedJob:
                 reader()
             worker.record_end(values[0], int(values[1]), self.stopping)
         else:
-            self.first_failed = worker.rank, int(values[0])
+            self.first_failed_rank_and_pid = worker.rank, int(values[0])
 
-    def _worker_started(self, slot: int, pid: int) -> None:
+    def _handle_worker_start(self, slot: int, pid: int) -> None:
         worker = self._newest_workers.get(slot)
         if worker is None or worker.pid is not None:  # the job is elastic
             if worker is not None:
@@ -342,11 +342,11 @@ def _write(stream: Any, text: str) -> None:
 
 def _make_pipe(own_ends: ExitStack, launcher_ends: ExitStack) -> tuple[int, int]:
     """Make a pipe. Return this process's end, which reads without blocking, and the launcher's."""
-    reading, writing = os.pipe()
-    own_ends.callback(os.close, reading)
-    launcher_ends.callback(os.close, writing)
-    os.set_blocking(reading, False)
-    return reading, writing
+    read_end, write_end = os.pipe()
+    own_ends.callback(os.close, read_end)
+    launcher_ends.callback(os.close, write_end)
+    os.set_blocking(read_end, False)
+    return read_end, write_end
 
 
 def _read(descriptor: int) -> bytes | None:

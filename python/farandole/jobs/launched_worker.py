@@ -17,12 +17,12 @@ OUTPUT_BYTES_MAX = 1 << 20
 
 
 class OutputTail:
-    """The last OUTPUT_BYTES_MAX of the text of two streams. Any thread may use it."""
+    """The last OUTPUT_BYTES_MAX bytes of the text of two streams. Any thread may use it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._pieces: deque[tuple[str, bytearray]] = deque()
-        self._bytes = 0
+        self._byte_count = 0
 
     def add(self, stream: str, content: bytes) -> None:
         with self._lock:
@@ -30,13 +30,13 @@ class OutputTail:
                 self._pieces[-1][1].extend(content)
             else:
                 self._pieces.append((stream, bytearray(content)))
-            self._bytes += len(content)
-            while self._bytes > OUTPUT_BYTES_MAX:
-                self._drop_oldest(self._bytes - OUTPUT_BYTES_MAX)
+            self._byte_count += len(content)
+            while self._byte_count > OUTPUT_BYTES_MAX:
+                self._drop_oldest(self._byte_count - OUTPUT_BYTES_MAX)
 
     def _drop_oldest(self, count: int) -> None:
         oldest = self._pieces[0][1]
-        self._bytes -= min(count, len(oldest))
+        self._byte_count -= min(count, len(oldest))
         del oldest[:count]
         if not oldest:
             self._pieces.popleft()
@@ -51,16 +51,16 @@ class OutputTail:
 class Worker:
     """A worker of a job, with its state and its results so far."""
 
-    def __init__(self, rank: int, address: str, runs_function: bool, name: str = "rank") -> None:
+    def __init__(self, rank: int, address: str, runs_function: bool, noun: str = "rank") -> None:
         self.rank = rank  # in an elastic job, its slot
         self.address = address  # the name of its host
         self.pid: int | None = None  # None until it has started
         self.exit_code: int | None = None  # None until it has ended; 128 + N after signal N
         # "starting", "running"; then "done", "failed", or "stopped" if stop_workers() has ended it.
         self.state = "starting"
-        self._runs_function, self._name = runs_function, name
-        self._tail = OutputTail()
-        self._incoming = IncomingMessage()
+        self._runs_function, self._noun = runs_function, noun
+        self._output_tail = OutputTail()
+        self._incoming_message = IncomingMessage()
         self._outcome: dict[str, Any] = {}
         self._end_text = ""  # describes how it has ended
         self._result: Any = None
@@ -73,28 +73,28 @@ class Worker:
     @property
     def stdout(self) -> str:
         """The worker's standard output, as far as it is in the last MiB of the worker's output."""
-        return self._tail.text("stdout")
+        return self._output_tail.text("stdout")
 
     @property
     def stderr(self) -> str:
-        return self._tail.text("stderr")
+        return self._output_tail.text("stderr")
 
     @property
     def output(self) -> str:
         """The output of both streams, in the order in which it reached this process."""
-        return self._tail.text()
+        return self._output_tail.text()
 
     @property
     def result(self) -> Any:
         """The result of the worker's function. None before the end, for scripts, and after a
         failure."""
-        self._unpickle()
+        self._unpickle_result()
         return self._result
 
     @property
     def failure(self) -> WorkerError | None:
         """The error with which the worker has failed. None if it has not failed, or still runs."""
-        self._unpickle()
+        self._unpickle_result()
         if self.state not in ("failed", "stopped"):
             return None
         return self._make_failure()
@@ -116,12 +116,12 @@ class Worker:
         self.pid, self.state = pid, "running"
 
     def record_output(self, stream: str, content: bytes) -> None:
-        self._tail.add(stream, content)
+        self._output_tail.add(stream, content)
 
     def receive(self, channel: socket.socket) -> bool:
         """Receive a part of the worker's message; return whether more may come."""
         try:
-            return self._incoming.advance(channel)
+            return self._incoming_message.advance(channel)
         except MemoryError:
             self._end_text = "has returned more than there is memory for in this process"
             channel.shutdown(socket.SHUT_RDWR)  # otherwise the worker would block in send
@@ -132,8 +132,8 @@ class Worker:
         data that the worker has sent was received."""
         killed = end_kind == "signal"
         self.exit_code = 128 + number if killed else number
-        if self._incoming.complete:
-            self._outcome = json.loads(self._incoming.parts[0])
+        if self._incoming_message.complete:
+            self._outcome = json.loads(self._incoming_message.parts[0])
         has_result = self._outcome.get("kind") == "result"
         if self.exit_code == 0 and (has_result or not self._runs_function):
             self.state = "done"
@@ -151,13 +151,13 @@ class Worker:
             self._end_text = f"was lost: {why}"
             self.state = "stopped" if stopping else "failed"
 
-    def _unpickle(self) -> None:
+    def _unpickle_result(self) -> None:
         """Unpickle the result on first use. Unpickling runs code of the program, which must run in
         the thread that reads the result."""
         with self._lock:
-            if self.state != "done" or not self._incoming.parts:
+            if self.state != "done" or not self._incoming_message.parts:
                 return
-            _, content, *buffers = self._incoming.parts
+            _, content, *buffers = self._incoming_message.parts
             try:
                 self._result = pickle.loads(content, buffers=buffers)
             except Exception as error:
@@ -166,10 +166,10 @@ class Worker:
                     f"unpickled here: {type(error).__name__}: {error}"
                 )
                 self.state = "failed"
-            self._incoming.parts = []  # not after an interruption: the program may try again
+            self._incoming_message.parts = []  # an interruption skips this, so the next call retries
 
     def _make_failure(self) -> WorkerError:
-        worker_name = f"{self._name} {self.rank}" + (
+        worker_name = f"{self._noun} {self.rank}" + (
             f" (pid {self.pid})" if self.pid is not None else ""
         )
         if self._outcome.get("kind") != "failure":

@@ -27,15 +27,15 @@ class SlotChannel:
     ) -> None:
         channel.setblocking(False)
         self._socket, self._message, self._selector = channel, message, selector
-        self._outgoing: OutgoingMessage | None = None
+        self._outgoing_message: OutgoingMessage | None = None
         self._must_send_again = False
         self._worker: Worker | None = None
 
     def send_to(self, worker: Worker) -> None:
         """Send the message to a worker that has just been started, and receive its answer."""
         self._worker = worker
-        if self._outgoing is None:
-            self._outgoing = OutgoingMessage(self._message, is_marked=True)
+        if self._outgoing_message is None:
+            self._outgoing_message = OutgoingMessage(self._message, is_marked=True)
         else:  # the last message must be sent to its end first
             self._must_send_again = True
         self._watch(selectors.EVENT_READ | selectors.EVENT_WRITE)
@@ -56,14 +56,16 @@ class SlotChannel:
 
     def _send(self) -> None:
         try:
-            while self._outgoing is not None and self._outgoing.advance(self._socket):
+            while self._outgoing_message is not None and self._outgoing_message.advance(
+                self._socket
+            ):
                 must_send_again, self._must_send_again = self._must_send_again, False
-                self._outgoing = (
+                self._outgoing_message = (
                     OutgoingMessage(self._message, is_marked=True) if must_send_again else None
                 )
         except OSError:  # no worker has the other end any more
-            self._outgoing = None
-        if self._outgoing is None:
+            self._outgoing_message = None
+        if self._outgoing_message is None:
             self._watch(selectors.EVENT_READ)
 
     def _watch(self, events: int) -> None:

@@ -1,4 +1,4 @@
-"""The frontend of the framework that Keras uses, and NumPy for values outside of programs."""
+"""The frontend of the framework that Keras uses, and NumPy outside of compiled programs."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class _DenseGradientFunctions:
         group: Group,
         variables: Sequence[Any],
     ) -> list[Any]:
-        # JAX computes a gradient of each variable, so only torch needs the check.
+        # JAX computes a gradient of each variable, so only torch needs the check of the kinds.
         name, own_kinds = f"{CALL_NAME}.kinds", bytes(kinds)
         is_torch = keras.config.backend() == "torch"
         if is_torch and not equal_on_all_members(own_kinds, name, group):
@@ -95,8 +95,8 @@ class _DenseGradientFunctions:
 
     def overflow_of(self, gradients: Sequence[Any]) -> Any:
         ops = keras.ops
-        finite = [ops.all(ops.isfinite(gradient)) for gradient in gradients]
-        all_finite = ops.all(ops.stack(finite)) if finite else True
+        are_finite = [ops.all(ops.isfinite(gradient)) for gradient in gradients]
+        all_finite = ops.all(ops.stack(are_finite)) if are_finite else True
         return ops.cast(ops.logical_not(all_finite), "float32")
 
     def with_overflow(self, gradient: Any, overflow: Any) -> Any:
@@ -148,7 +148,7 @@ def run_on_numpy(operation: Operation, values: Sequence[Any], name: str | None) 
     """Run the operation on NumPy arrays, as one batch, and wait for the results."""
     arguments.group_number(operation.group)
     batch = [operation] * len(values)
-    finish = operations.array_only
+    finish = operations.return_array
     handle = operations.start_batch(numpy_arrays, batch, values, name, finish, blocking=True)
     return handle.wait()
 

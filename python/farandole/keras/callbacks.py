@@ -93,8 +93,8 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
 
 
 class MetricAverageCallback(keras.callbacks.Callback):
-    """Average the metrics of all ranks at the end of each epoch, arrays elementwise. Put it before
-    callbacks that use metrics, such as ReduceLROnPlateau.
+    """Average each metric over all ranks at the end of each epoch. A metric may be a number or an
+    array. Put this callback before callbacks that use metrics, such as ReduceLROnPlateau.
 
     Args:
         device: Ignored. Scripts that were written for Horovod pass it.

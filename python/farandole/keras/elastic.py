@@ -71,8 +71,8 @@ class KerasState(ObjectState):
 
     The model must be built before the training begins. If the optimizer of compile() is not built,
     the state builds it with model.trainable_variables. If the optimizer also trains other
-    variables, build the optimizer yourself before. If the model has other optimizers, such as
-    d_optimizer and g_optimizer of a GAN, build them yourself, too.
+    variables, build the optimizer yourself before you make the state. If the model has other
+    optimizers, such as d_optimizer and g_optimizer of a GAN, build them yourself, too.
 
     Variables that are created later are first saved by CommitStateCallback when fit() begins, or by
     the next commit. restore() does not change variables that were never saved.
@@ -215,7 +215,8 @@ class _BatchCallback(keras.callbacks.Callback):
     """Finds the batches of an execution: with steps_per_execution, the model trains several batches
     before it calls on_train_batch_end()."""
 
-    _next_batch = 0  # the first batch of this execution or, after it, of the next one
+    # The first batch of the execution that is running. Between two executions, that of the next.
+    _next_batch = 0
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         self._next_batch = batch
@@ -241,7 +242,7 @@ class _CountingCallback(_BatchCallback):
 
     def __init__(self, state: Any) -> None:
         super().__init__()
-        self._state, self._count_before_fit = state, 0
+        self._state, self._initial_count = state, 0
 
     def on_train_begin(self, logs: Any = None) -> None:
         other_callbacks = [
@@ -294,18 +295,22 @@ class CommitStateCallback(_BatchCallback):
             raise CallError(
                 f"batches_per_commit must be a whole number from 0 on; got {batches_per_commit!r}"
             )
-        self._state, self._interval, self._remaining = state, batches_per_commit, batches_per_commit
+        self._state, self._interval, self._batches_until_commit = (
+            state,
+            batches_per_commit,
+            batches_per_commit,
+        )
 
     def on_train_begin(self, logs: Any = None) -> None:
-        self._remaining = self._interval
+        self._batches_until_commit = self._interval
         if isinstance(self._state, KerasState):
             self._state.save_new_variables()
 
     def _after_execution(self, last_batch: int, count: int) -> None:
-        self._remaining -= count
+        self._batches_until_commit -= count
         # After the last batch, on_epoch_end() commits.
         is_last = last_batch + 1 == (self.params or {}).get("steps")
-        if self._interval > 0 and self._remaining <= 0 and not is_last:
+        if self._interval > 0 and self._batches_until_commit <= 0 and not is_last:
             for callback in _counting_callbacks(self._state, self.params):
                 callback._after_batch(last_batch)
             self._commit()
@@ -316,7 +321,7 @@ class CommitStateCallback(_BatchCallback):
         self._commit()
 
     def _commit(self) -> None:
-        self._remaining = self._interval
+        self._batches_until_commit = self._interval
         self._state.commit()
 
 
@@ -326,10 +331,10 @@ class UpdateBatchStateCallback(_CountingCallback):
     call fit() for the remaining epochs."""
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        self._count_before_fit = self._state.batch
+        self._initial_count = self._state.batch
 
     def _after_batch(self, batch: int) -> None:
-        self._state.batch = self._count_before_fit + batch + 1
+        self._state.batch = self._initial_count + batch + 1
 
     def _after_epoch(self, epoch: int) -> None:
         self._state.batch = 0
@@ -341,7 +346,7 @@ class UpdateEpochStateCallback(_CountingCallback):
 
     def on_train_begin(self, logs: Any = None) -> None:
         super().on_train_begin(logs)
-        self._count_before_fit = self._state.epoch
+        self._initial_count = self._state.epoch
 
     def _after_epoch(self, epoch: int) -> None:
-        self._state.epoch = self._count_before_fit + epoch + 1
+        self._state.epoch = self._initial_count + epoch + 1

@@ -32,8 +32,8 @@ def load_model(
         compression: As for DistributedOptimizer().
         legacy_opts: Ignored. Scripts that were written for Horovod pass it.
         options: Other arguments of DistributedOptimizer(). If an optimizer was saved with
-            backward_passes_per_step and it is not given here, the gradients of the passes are
-            averaged.
+            backward_passes_per_step, and this argument is not given here, the gradients of the
+            passes are averaged.
 
     Example::
 
@@ -45,7 +45,7 @@ def load_model(
     if optimizer is not None and not is_distributed(optimizer):
         model.optimizer = DistributedOptimizer(model.optimizer, compression=compression, **options)
         if keras.config.backend() == "tensorflow":
-            # The file contains the value that "auto" had for the saved optimizer. XLA of TensorFlow
-            # cannot compile a distributed optimizer.
+            # The file contains the value to which jit_compile="auto" was resolved for the saved
+            # optimizer. It may be True, but XLA cannot compile a distributed optimizer.
             model.jit_compile = False
     return model

@@ -49,8 +49,8 @@ def allreduce(
     compressor = checked_compression(compression)
     if compressor is NoneCompressor:
         return _run(operation, value, name)
-    sent, context = compressor.compress(keras.ops.convert_to_tensor(value))
-    result = run_on_numpy(operation, [numpy_of(sent)], name)[0]
+    sent_tensor, context = compressor.compress(keras.ops.convert_to_tensor(value))
+    result = run_on_numpy(operation, [numpy_of(sent_tensor)], name)[0]
     decompressed = compressor.decompress(keras.ops.convert_to_tensor(result), context)
     return decompressed if _is_of_tensorflow(value) else numpy_of(decompressed)
 
@@ -108,7 +108,7 @@ def broadcast_variables(
 
     Args:
         variables: Variables of Keras, such as model.weights, the same on all members. Do not pass
-            model.variables: it also has the states of seed generators, which must differ between
+            model.variables: it also has the states of seed generators, which should differ between
             the members, because dropout uses them.
         root_rank: The rank, counted in the world, that sends its values to all members.
         process_set: The group; by default all ranks.

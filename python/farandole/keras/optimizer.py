@@ -34,14 +34,15 @@ class GradientHook:
     def __init__(
         self, optimizer: Any, combiner: GradientCombiner, expects_scaled_loss: bool = False
     ) -> None:
-        """`expects_scaled_loss`: warn if scale_loss() was not called before the first update."""
+        """If `expects_scaled_loss`, warn if scale_loss() is not called before the first update."""
         self._optimizer, self._combiner = optimizer, combiner
-        self._has_combined = False  # while the class's stateless_apply() runs
+        # True while stateless_apply() of the class runs, because it calls apply().
+        self._has_combined = False
         # If the optimizer was built before, its model may have compiled a step with it, and that
         # step does not combine gradients.
         self.may_have_old_step = bool(optimizer.built)
         self._expects_scaled_loss = expects_scaled_loss
-        self._combined = outside_compiler(self._combine)
+        self._combine_outside_compiler = outside_compiler(self._combine)
 
     def install(self) -> None:
         self._optimizer.apply = self.apply
@@ -57,7 +58,7 @@ class GradientHook:
     def register_local_var(self, variable: Any) -> None:
         """Do not combine the gradient of this variable: this rank uses its own."""
         self._check_local_clipping()
-        self._combiner.add_local(variable)
+        self._combiner.add_local_variable(variable)
 
     def _check_local_clipping(self) -> None:
         if any(
@@ -73,7 +74,7 @@ class GradientHook:
     def local_variables(self, variables: Sequence[Any]) -> list[Any]:
         """Return the local variables among `variables`, and the variables that the optimizer keeps
         for each local variable, such as its momentum."""
-        result_variables = list(filter(self._combiner.is_local, variables))
+        result_variables = list(filter(self._combiner.is_local_variable, variables))
         for optimizer in _updating_optimizers(self._optimizer):
             trained_variables = optimizer._trainable_variables
             # An optimizer of Keras keeps such variables in lists that are as long as the list of
@@ -88,7 +89,7 @@ class GradientHook:
             indices = [
                 i
                 for i, variable in enumerate(trained_variables)
-                if self._combiner.is_local(variable)
+                if self._combiner.is_local_variable(variable)
             ]
             slot_variables = [values[i] for values in variable_lists for i in indices]
             result_variables += [
@@ -104,22 +105,26 @@ class GradientHook:
         class_apply = type(self._optimizer).apply
         if self._has_combined:
             return class_apply(self._optimizer, grads, trainable_variables)
-        self._check_outside_loss_scaling(sys._getframe(1).f_locals.get("self"))
+        self._check_not_inside_loss_scaling(sys._getframe(1).f_locals.get("self"))
         check_no_xla(self._optimizer)
         # Only the trainer for JAX passes no variables. It has already built the optimizer.
         given_variables = None if trainable_variables is None else list(trainable_variables)
-        combined = self._combined(grads, given_variables or self._optimizer._trainable_variables)
-        return class_apply(self._optimizer, combined, given_variables)
+        combined_gradients = self._combine_outside_compiler(
+            grads, given_variables or self._optimizer._trainable_variables
+        )
+        return class_apply(self._optimizer, combined_gradients, given_variables)
 
     def stateless_apply(
         self, optimizer_variables: Any, grads: Sequence[Any], trainable_variables: Any
     ) -> Any:
-        self._check_outside_loss_scaling(sys._getframe(1).f_locals.get("self"))
-        combined = self._combined(grads, self._optimizer._trainable_variables)
+        self._check_not_inside_loss_scaling(sys._getframe(1).f_locals.get("self"))
+        combined_gradients = self._combine_outside_compiler(
+            grads, self._optimizer._trainable_variables
+        )
         self._has_combined = True
         try:
             return type(self._optimizer).stateless_apply(
-                self._optimizer, optimizer_variables, combined, trainable_variables
+                self._optimizer, optimizer_variables, combined_gradients, trainable_variables
             )
         finally:
             self._has_combined = False
@@ -139,14 +144,14 @@ class GradientHook:
                 "not scaled: compute the gradients of optimizer.scale_loss(loss)",
                 stacklevel=4,
             )
-        if self._combiner.has_local:
+        if self._combiner.has_local_variables:
             # Since the variables were registered, a MultiOptimizer may have made more optimizers.
             self._check_local_clipping()
             if isinstance(self._optimizer, keras.optimizers.LossScaleOptimizer):
-                return self._combiner.combined_with_overflow(gradients, variables)
-        return self._combiner.combined(gradients, variables)
+                return self._combiner.combine_gradients_and_overflow(gradients, variables)
+        return self._combiner.combine_gradients(gradients, variables)
 
-    def _check_outside_loss_scaling(self, caller: Any) -> None:
+    def _check_not_inside_loss_scaling(self, caller: Any) -> None:
         """Raise CallError if this is the inner optimizer of a LossScaleOptimizer, which calls it
         only if the gradients of this rank are finite. So the ranks would make different calls."""
         is_loss_scaling = isinstance(caller, keras.optimizers.LossScaleOptimizer)
@@ -163,7 +168,7 @@ class GradientHook:
         return optimizer
 
     def reduce_for_pickle(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        if self._combiner.has_local:
+        if self._combiner.has_local_variables:
             raise CallError(
                 "an optimizer with local variables cannot be copied, because the copy would not "
                 "know them: make a new optimizer, and register them there"
@@ -204,7 +209,7 @@ def drop_old_step(model: Any, optimizers: Sequence[Any]) -> None:
     if getattr(model, "train_function", None) is None:
         return
     drop_compiled_step(model)
-    model.make_train_function()  # if fit() has already called this, it does not call it again
+    model.make_train_function()  # fit() may have called it already, and does not do so again
 
 
 def local_variables_of(optimizer: Any, variables: Sequence[Any]) -> list[Any]:
@@ -217,8 +222,8 @@ def local_variables_of(optimizer: Any, variables: Sequence[Any]) -> list[Any]:
 def _updating_optimizers(optimizer: Any) -> list[Any]:
     """Return the optimizers that update variables. A LossScaleOptimizer contains one such
     optimizer, and a MultiOptimizer contains several."""
-    inner = getattr(optimizer, "inner_optimizer", optimizer)
-    return list(getattr(inner, "optimizers", [inner]))
+    inner_optimizer = getattr(optimizer, "inner_optimizer", optimizer)
+    return list(getattr(inner_optimizer, "optimizers", [inner_optimizer]))
 
 
 def _hook_of(optimizer: Any) -> GradientHook | None:
@@ -271,8 +276,8 @@ def DistributedOptimizer(  # noqa: N802 - Horovod's name
         num_groups: Checked and not used, like groups, because all gradients are one batch.
         groups: Checked and not used.
         process_set: The group; by default all ranks. A rank outside of it gets its own gradients.
-        scale_local_gradients: Whether the gradients of register_local_var() are divided by the
-            number of members.
+        scale_local_gradients: Whether the gradients of the variables that were passed to
+            register_local_var() are divided by the number of members.
 
     Raises:
         CallError: An argument is wrong, or the optimizer is distributed already.
@@ -328,7 +333,7 @@ def PartialDistributedOptimizer(  # noqa: N802 - Horovod's name
     """Return a DistributedOptimizer() that does not combine the gradients of `local_layers`, which
     is a built layer or a list of built layers. The other arguments are the same."""
     local_variables = variables_of_layers(local_layers)
-    distributed = DistributedOptimizer(
+    distributed_optimizer = DistributedOptimizer(
         optimizer,
         name,
         device_dense,
@@ -345,8 +350,8 @@ def PartialDistributedOptimizer(  # noqa: N802 - Horovod's name
         scale_local_gradients,
     )
     for variable in local_variables:
-        distributed.register_local_var(variable)
-    return distributed
+        distributed_optimizer.register_local_var(variable)
+    return distributed_optimizer
 
 
 def _check_optimizer(optimizer: Any) -> None:
@@ -363,24 +368,25 @@ def _check_optimizer(optimizer: Any) -> None:
 
 
 def _set_accumulation(optimizer: Any, passes: int) -> None:
-    inner = getattr(optimizer, "inner_optimizer", optimizer)
-    if hasattr(inner, "optimizers"):  # a MultiOptimizer may make some of its optimizers later
+    inner_optimizer = getattr(optimizer, "inner_optimizer", optimizer)
+    # A MultiOptimizer may make some of its optimizers later.
+    if hasattr(inner_optimizer, "optimizers"):
         raise CallError(
             f"backward_passes_per_step is {passes}, but a MultiOptimizer does not accumulate "
             f"gradients: give gradient_accumulation_steps={passes} to each of its optimizers, "
             "which then average the gradients of several batches"
         )
-    # For example, load_model() has restored the setting.
-    if inner.gradient_accumulation_steps == passes:
+    # The setting may be there already, for example because load_model() has restored it.
+    if inner_optimizer.gradient_accumulation_steps == passes:
         return
-    if inner.built:
+    if inner_optimizer.built:
         raise CallError(
             "backward_passes_per_step must be set before the optimizer is built: call "
             "DistributedOptimizer() before compile() and fit()"
         )
-    if inner.gradient_accumulation_steps is not None:
+    if inner_optimizer.gradient_accumulation_steps is not None:
         raise CallError(
             f"backward_passes_per_step is {passes}, but gradient_accumulation_steps of the "
-            f"optimizer is {inner.gradient_accumulation_steps}: give one of them"
+            f"optimizer is {inner_optimizer.gradient_accumulation_steps}: give one of them"
         )
-    inner.gradient_accumulation_steps = passes
+    inner_optimizer.gradient_accumulation_steps = passes

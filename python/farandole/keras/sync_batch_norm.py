@@ -41,18 +41,21 @@ class SyncBatchNormalization(keras.layers.BatchNormalization):
         # Numbers that the mask excludes may be NaN, so they are replaced by 0.
         elementwise_mask = None if mask is None else _elementwise_mask(mask, inputs)
 
-        def masked(tensor: Any) -> Any:
+        def apply_mask(tensor: Any) -> Any:
             return tensor if elementwise_mask is None else ops.where(elementwise_mask, tensor, 0)
 
-        count, total = ops.sum(masked(ops.ones_like(inputs)), axes), ops.sum(masked(inputs), axes)
-        count, total = ops.split(self._sum_of_all(ops.concatenate([count, total])), 2)
+        count, total = (
+            ops.sum(apply_mask(ops.ones_like(inputs)), axes),
+            ops.sum(apply_mask(inputs), axes),
+        )
+        count, total = ops.split(self._sum_over_ranks(ops.concatenate([count, total])), 2)
         count = ops.maximum(count, 1.0)
         mean = total / count
         shape = [1 if axis in axes else -1 for axis in range(len(inputs.shape))]
-        squares = ops.square(masked(inputs - ops.reshape(mean, shape)))
-        return mean, self._sum_of_all(ops.sum(squares, axes)) / count
+        squares = ops.square(apply_mask(inputs - ops.reshape(mean, shape)))
+        return mean, self._sum_over_ranks(ops.sum(squares, axes)) / count
 
-    def _sum_of_all(self, tensor: Any) -> Any:
+    def _sum_over_ranks(self, tensor: Any) -> Any:
         if str(getattr(tensor, "device", "")) == "meta":  # torch only infers the shape
             return tensor
         return frontend().allreduce(tensor, op=Sum, process_set=self._process_set)

@@ -12,8 +12,9 @@ from farandole.training.gradients import GradientCombiner
 
 
 class GradientAccumulator:
-    """Adds up the gradients of `passes` calls of combined(). In the last of these calls, the sums
-    of all ranks are combined. It works eagerly, inside tf.function and in graphs of TensorFlow 1.
+    """Adds up the gradients of `passes` calls of combine_gradients(). The last of these calls
+    combines the sums of all ranks. This works eagerly, inside tf.function and in graphs of
+    TensorFlow 1.
 
     Args:
         combiner: Combines the sums.
@@ -25,22 +26,22 @@ class GradientAccumulator:
         self._combiner, self._passes, self._is_average = combiner, passes, is_average
         self._variables: list[Any] = []  # the variables that have a gradient
         self._sums: list[Any] = []  # a tf.Variable with the sum of each of these gradients
-        self._count: Any = None
+        self._pass_count: Any = None
         self._was_last_pass: Any = None
 
-    def combined(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
+    def combine_gradients(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
         """Return the combined sums after the last pass, and zeros before that."""
         indices = [i for i, gradient in enumerate(gradients) if gradient is not None]
-        dense = [tf.convert_to_tensor(gradients[i]) for i in indices]
+        dense_gradients = [tf.convert_to_tensor(gradients[i]) for i in indices]
         chosen_variables = [variables[i] for i in indices]
-        self._make_sums(dense, chosen_variables)
-        updates = [s.assign_add(g) for s, g in zip(self._sums, dense, strict=True)]
-        with tf.control_dependencies([*updates, self._count.assign_add(1)]):
-            self._was_last_pass = tf.equal(self._count.read_value() % self._passes, 0)
+        self._make_sums(dense_gradients, chosen_variables)
+        updates = [s.assign_add(g) for s, g in zip(self._sums, dense_gradients, strict=True)]
+        with tf.control_dependencies([*updates, self._pass_count.assign_add(1)]):
+            self._was_last_pass = tf.equal(self._pass_count.read_value() % self._passes, 0)
         results = tf.cond(
             self._was_last_pass,
             lambda: self._combine_and_reset_sums(chosen_variables),
-            lambda: [tf.zeros_like(gradient) for gradient in dense],
+            lambda: [tf.zeros_like(gradient) for gradient in dense_gradients],
         )
         all_results: list[Any] = [None] * len(gradients)
         for i, result in zip(indices, results, strict=True):
@@ -48,8 +49,9 @@ class GradientAccumulator:
         return all_results
 
     def run_after_pass(self, apply_last: Callable[[], Any], apply_other: Callable[[], Any]) -> Any:
-        """Run `apply_last` if the last call of combined() was the last pass, and `apply_other`
-        otherwise. Each of the two returns an operation or None. Return an operation."""
+        """Run `apply_last` if the last call of combine_gradients() was the last pass, and
+        `apply_other` otherwise. Each of the two returns an operation or None. Return an
+        operation."""
 
         def run_and_return_true(apply: Callable[[], Any]) -> Any:
             operation = apply()
@@ -63,8 +65,8 @@ class GradientAccumulator:
         )
 
     def _make_sums(self, gradients: Sequence[Any], variables: Sequence[Any]) -> None:
-        if self._count is None:
-            self._count = tf.Variable(0, trainable=False, dtype=tf.int64)
+        if self._pass_count is None:
+            self._pass_count = tf.Variable(0, trainable=False, dtype=tf.int64)
             zeros = [tf.zeros(gradient.shape, gradient.dtype) for gradient in gradients]
             self._sums = [tf.Variable(zero, trainable=False) for zero in zeros]
             self._variables = list(variables)
@@ -81,7 +83,7 @@ class GradientAccumulator:
     def _combine_and_reset_sums(self, variables: Sequence[Any]) -> list[Any]:
         factor = 1 / self._passes if self._is_average else 1.0
         totals = [total.read_value() * tf.cast(factor, total.dtype) for total in self._sums]
-        results = self._combiner.combined(totals, variables)
+        results = self._combiner.combine_gradients(totals, variables)
         # If the call fails, the sums are not reset.
         with tf.control_dependencies([*totals, *results]):
             resets = [total.assign(tf.zeros_like(total)) for total in self._sums]

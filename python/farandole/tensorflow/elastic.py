@@ -62,7 +62,8 @@ class TensorFlowState(ObjectState):
 
     Raises:
         CallError: There are no variables, and the program is eager. sync() raises this error on all
-            ranks if their variables have different dtypes or shapes, or different numbers of them.
+            ranks if they have different numbers of variables, or variables of different dtypes or
+            shapes.
     """
 
     def __init__(self, variables: Any = None, session: Any = None, **objects: Any) -> None:

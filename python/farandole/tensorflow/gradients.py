@@ -32,7 +32,7 @@ class TensorFlowGradientFunctions:
             return keep_own() if group.included() is False else combine()
         if group is global_process_set or (
             # When an elastic job is formed again, another group may get the number of an added
-            # group.
+            # group, so a later run could not ask by this number.
             group.was_added if lifecycle.is_elastic() else group.included() is not False
         ):
             return combine()
@@ -98,16 +98,15 @@ class TensorFlowGradientFunctions:
         return gradient * tf.cast(factor, gradient.dtype)
 
     def overflow_of(self, gradients: Sequence[Any]) -> Any:
-        dense_parts = [
-            dense_part.values if self.is_sparse(dense_part) else dense_part
-            for dense_part in gradients
+        tensors = [
+            gradient.values if self.is_sparse(gradient) else gradient for gradient in gradients
         ]
-        finite = [
-            tf.reduce_all(tf.math.is_finite(dense_part))
-            for dense_part in dense_parts
-            if dense_part.dtype.is_floating
+        are_finite = [
+            tf.reduce_all(tf.math.is_finite(tensor))
+            for tensor in tensors
+            if tensor.dtype.is_floating
         ]
-        all_finite = tf.reduce_all(finite) if finite else True
+        all_finite = tf.reduce_all(are_finite) if are_finite else True
         return tf.cast(tf.logical_not(all_finite), tf.float32)
 
     def with_overflow(self, gradient: Any, overflow: Any) -> Any:

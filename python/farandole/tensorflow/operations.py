@@ -4,9 +4,9 @@ All members of the process_set must make the same calls in the same order. Calls
 eagerly, inside tf.function, and in graphs of TensorFlow 1. An eager call blocks, and raises the
 errors of farandole.errors. Inside tf.function and in graphs, TensorFlow raises an error of its own
 with the same text: tf.errors.FailedPreconditionError instead of a CallError, and otherwise
-tf.errors.AbortedError. If the dense shapes of tf.IndexedSlices differ, it is
-tf.errors.InvalidArgumentError. Calls have gradients. They run on the CPU; TensorFlow copies tensors
-of other devices.
+tf.errors.AbortedError. If the dense shapes of tf.IndexedSlices differ, the error is
+tf.errors.InvalidArgumentError. Calls have gradients. Calls run on the CPU; TensorFlow copies
+tensors of other devices.
 """
 
 from __future__ import annotations
@@ -281,8 +281,8 @@ def run(
     if compressor is NoneCompressor:
         return ops.run(operation, inputs, name).tensors
     pairs = [compressor.compress(tensor) for tensor in inputs]
-    sent, contexts = zip(*pairs, strict=True)
-    results = ops.run(operation, sent, name).tensors
+    sent_tensors, contexts = zip(*pairs, strict=True)
+    results = ops.run(operation, sent_tensors, name).tensors
     return [
         compressor.decompress(result, context)
         for result, context in zip(results, contexts, strict=True)
@@ -310,4 +310,4 @@ def _splits_vector(splits: Any) -> Any:
         if splits.dtype.is_integer:
             return tf.cast(splits, tf.int64)
         raise CallError(f"splits must be whole numbers; its dtype is {splits.dtype.name}")
-    return tf.constant(arguments.split_sizes(splits), tf.int64)
+    return tf.constant(arguments.checked_splits(splits), tf.int64)

@@ -5,8 +5,8 @@ and of the graphs of TensorFlow 1. A call holds a thread of TensorFlow for at mo
 functions, and not at all in graphs (docs/decisions/0068).
 
 TensorFlow runs eager calls, and the operations inside functions, in the order of the program. So
-their names may be empty; the engine numbers them. A graph of TensorFlow 1 has no order, so each
-operation in it gets a name when it is made.
+their names may be empty; the engine then numbers these calls. A graph of TensorFlow 1 has no order,
+so each operation in it gets a name when it is made.
 """
 
 from __future__ import annotations
@@ -74,12 +74,13 @@ def run(
     given_name = arguments.call_name(name)
     base_name = _unambiguous_name(given_name, operation.kind) if given_name else generated_name("")
     names = [base_name] if len(tensors) == 1 else arguments.batch_names(base_name, len(tensors))
-    return _run(operation, tensors, names, splits, _job_of(operation.group))
+    return _run(operation, tensors, names, splits, _valid_jobs_of(operation.group))
 
 
-def _job_of(group: Group) -> int:
-    """Return the jobs in which an operation is valid, because a function may outlive its job. N
-    means only job N. -N means job N and all later jobs, as long as init() gets the same groups."""
+def _valid_jobs_of(group: Group) -> int:
+    """Return in which jobs an operation is valid, because a function may outlive its job. 0 means
+    any job. N means only job N. -N means job N and all later jobs, as long as init() gets the same
+    groups."""
     if group is global_process_set:  # its number is the same in every job
         return _ANY_JOB
     return core.job_number() if group.was_added else -core.job_number()
@@ -120,8 +121,8 @@ def _run(
 
 
 def query(quantity: str, group: int = 0) -> Any:
-    """Return an int32 scalar, which a function or graph reads again in every run: "rank", "size",
-    "local_rank", "local_size" or "included"."""
+    """Return the quantity "rank", "size", "local_rank", "local_size" or "included" as an int32
+    scalar. A function or graph reads the quantity again in every run."""
     try:
         answer = _library.farandole_query(what=quantity, group=group)
     except FAILED_CALL_ERRORS as error:
@@ -149,8 +150,9 @@ class RejectedCallError(CallError, tf.errors.FailedPreconditionError):
 
 
 def _wait_ms_in_program() -> int:
-    """Return how many ms a thread of TensorFlow makes progress with an operation, which saves
-    waking another thread. (For an eager operation, a thread of the program waits in any case.)"""
+    """Return for how many ms a thread of TensorFlow makes progress with an operation itself,
+    because waking another thread takes time. (For an eager operation, a thread of the program waits
+    in any case.)"""
     # The operations of a function run one after another. The operations of a graph run in parallel.
     return 1 if tf.compat.v1.executing_eagerly_outside_functions() else 0
 
@@ -158,7 +160,7 @@ def _wait_ms_in_program() -> int:
 def _unambiguous_name(name: str, kind: str) -> str:
     """Return the name. If an operation of another kind has this name in a graph of TensorFlow 1,
     add the kind. Otherwise the engine would rename the later call (docs/decisions/0051). Each rank
-    runs the operations of a graph in a different order, so the ranks would rename different ones.
+    runs the operations of a graph in a different order, so the ranks would rename different calls.
     """
     if tf.compat.v1.executing_eagerly_outside_functions():
         return name
@@ -167,7 +169,7 @@ def _unambiguous_name(name: str, kind: str) -> str:
 
 
 def _graph() -> Any:
-    with tf.init_scope():  # leaves the functions inside the graph
+    with tf.init_scope():  # so that this is not the graph of a function that is being built
         return tf.compat.v1.get_default_graph()
 
 
@@ -235,8 +237,8 @@ def _gradient(op: Any, *gradients: Any) -> list[Any]:
     backward_calls = []
     for i in indices:
         gradient = gradients[i] if gradients[i] is not None else tf.zeros_like(op.outputs[i])
-        received = op.outputs[count:]
-        rows = tf.unstack(received[i], num=operation.group.size()) if received else []
+        row_vectors = op.outputs[count:]
+        rows = tf.unstack(row_vectors[i], num=operation.group.size()) if row_vectors else []
         shape = tf.shape(op.inputs[i])
         backward_calls.append(
             operation.backward(_GradientArrays(), tf.convert_to_tensor(gradient), shape, rows)
@@ -253,7 +255,7 @@ def _gradient(op: Any, *gradients: Any) -> list[Any]:
         [generated_name(arguments.gradient_name(names[i]) or "") for i in indices],
         splits,
         # The gradients of the other operations are valid only for the ranks of this job.
-        _job_of(operation.group) if isinstance(operation, Allreduce) else core.job_number(),
+        _valid_jobs_of(operation.group) if isinstance(operation, Allreduce) else core.job_number(),
     ).tensors
     input_gradients: list[Any] = [None] * len(op.inputs)
     for i, backward_call, result in zip(indices, backward_calls, results, strict=True):

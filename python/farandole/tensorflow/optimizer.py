@@ -35,19 +35,19 @@ class _DistributedOptimizer(_V1Optimizer):
         use_locking: bool,
     ) -> None:
         super().__init__(use_locking, name or f"Distributed{type(optimizer).__name__}")
-        self._inner, self._combiner, self._accumulator = optimizer, combiner, accumulator
+        self._inner_optimizer, self._combiner, self._accumulator = optimizer, combiner, accumulator
 
     def register_local_var(self, variable: Any) -> None:
         """Do not combine the gradient of this variable: this rank uses its own."""
-        self._combiner.add_local(variable)
+        self._combiner.add_local_variable(variable)
 
     def compute_gradients(self, *args: Any, **options: Any) -> list[tuple[Any, Any]]:
         """Return pairs of a combined gradient and its variable."""
-        pairs = self._inner.compute_gradients(*args, **options)
+        pairs = self._inner_optimizer.compute_gradients(*args, **options)
         gradients = [gradient for gradient, _ in pairs]
         variables = [variable for _, variable in pairs]
         combiner = self._accumulator or self._combiner
-        return list(zip(combiner.combined(gradients, variables), variables, strict=True))
+        return list(zip(combiner.combine_gradients(gradients, variables), variables, strict=True))
 
     def apply_gradients(
         self, grads_and_vars: Any, global_step: Any = None, name: str | None = None
@@ -56,7 +56,7 @@ class _DistributedOptimizer(_V1Optimizer):
         are added up, apply them only after the last pass. Add 1 to `global_step` in each pass."""
 
         def apply() -> Any:
-            return self._inner.apply_gradients(grads_and_vars, global_step, name)
+            return self._inner_optimizer.apply_gradients(grads_and_vars, global_step, name)
 
         def count_pass() -> Any:
             return None if global_step is None else tf.compat.v1.assign_add(global_step, 1)
@@ -68,13 +68,13 @@ class _DistributedOptimizer(_V1Optimizer):
         )
 
     def get_slot(self, *args: Any, **options: Any) -> Any:
-        return self._inner.get_slot(*args, **options)
+        return self._inner_optimizer.get_slot(*args, **options)
 
     def get_slot_names(self, *args: Any, **options: Any) -> Any:
-        return self._inner.get_slot_names(*args, **options)
+        return self._inner_optimizer.get_slot_names(*args, **options)
 
     def variables(self, *args: Any, **options: Any) -> Any:
-        return self._inner.variables(*args, **options)
+        return self._inner_optimizer.variables(*args, **options)
 
 
 # size waiver: Horovod's arguments
@@ -116,8 +116,8 @@ def DistributedOptimizer(  # noqa: N802 - Horovod's name
         num_groups: Checked and not used, like groups, because all gradients are one batch.
         groups: Checked and not used.
         process_set: The group; by default all ranks. A rank outside of it gets its own gradients.
-        scale_local_gradients: Whether the gradients of register_local_var() are divided by the
-            number of members.
+        scale_local_gradients: Whether the gradients of the variables that were passed to
+            register_local_var() are divided by the number of members.
 
     Raises:
         CallError: An argument is wrong, or `optimizer` is of another kind.

@@ -44,21 +44,21 @@ def allreduce_slices(
     sent_tensors = [ops.checked_tensor(tensor.indices) for tensor in slices]
     sent_tensors += [values for values, _ in pairs]
     own_shapes = tf.concat([_dense_shape(tensor) for tensor in slices], 0)[tf.newaxis]
-    *gathered, shapes = ops.run(
+    *gathered_tensors, shapes = ops.run(
         Allgather(operation.group), [*sent_tensors, own_shapes], name
     ).tensors
     checks = _check_shapes(own_shapes, shapes)
     results = []
     for i, (tensor, (_, context)) in enumerate(zip(slices, pairs, strict=True)):
         with tf.control_dependencies(checks):
-            values = tf.identity(gathered[len(slices) + i])
+            values = tf.identity(gathered_tensors[len(slices) + i])
         values = compressor.decompress(values, context)
         if factor != 1:
             values *= tf.cast(factor, values.dtype)
         if op is Average:
             member_count = ops.query("size", arguments.group_number(operation.group))
             values /= tf.cast(member_count, values.dtype)
-        results.append(tf.IndexedSlices(values, gathered[i], tensor.dense_shape))
+        results.append(tf.IndexedSlices(values, gathered_tensors[i], tensor.dense_shape))
     return results
 
 

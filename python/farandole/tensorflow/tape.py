@@ -21,15 +21,15 @@ class _DistributedTape(tf.GradientTape):
 
     def __init__(self, tape: Any, combiner: GradientCombiner) -> None:
         super().__init__()
-        self._inner, self._combiner = tape, combiner
+        self._inner_tape, self._combiner = tape, combiner
 
     def register_local_source(self, source: Any) -> None:
-        """Do not combine the gradient of this variable: this rank uses its own. If it has an
-        overflow on some rank, gradient() returns an overflow on all ranks, so that a
+        """Do not combine the gradient of this variable: this rank uses its own. If this gradient
+        has an overflow on some rank, gradient() returns an overflow on all ranks, so that a
         LossScaleOptimizer skips the same steps on all ranks. Do not clip by a norm of all
-        gradients: it would differ by rank.
+        gradients, because this norm would differ by rank.
         """
-        self._combiner.add_local(source)
+        self._combiner.add_local_variable(source)
 
     def gradient(
         self,
@@ -44,44 +44,44 @@ class _DistributedTape(tf.GradientTape):
         All members must call it for the same variables. `use_generic_names` is ignored; scripts
         that were written for Horovod pass it.
         """
-        own_gradients = self._inner.gradient(
+        own_gradients = self._inner_tape.gradient(
             target, sources, output_gradients, unconnected_gradients
         )
         combine = (
-            self._combiner.combined_with_overflow
-            if self._combiner.has_local
-            else self._combiner.combined
+            self._combiner.combine_gradients_and_overflow
+            if self._combiner.has_local_variables
+            else self._combiner.combine_gradients
         )
         combined = combine(tf.nest.flatten(own_gradients), tf.nest.flatten(sources))
         return tf.nest.pack_sequence_as(sources, combined)
 
     def __enter__(self) -> Any:
-        self._inner.__enter__()
+        self._inner_tape.__enter__()
         return self
 
     def __exit__(self, *error: Any) -> None:
-        self._inner.__exit__(*error)
+        self._inner_tape.__exit__(*error)
 
     def watch(self, tensor: Any) -> None:
-        self._inner.watch(tensor)
+        self._inner_tape.watch(tensor)
 
     def watched_variables(self) -> Any:
-        return self._inner.watched_variables()
+        return self._inner_tape.watched_variables()
 
     def stop_recording(self) -> AbstractContextManager[None]:
-        context: AbstractContextManager[None] = self._inner.stop_recording()
+        context: AbstractContextManager[None] = self._inner_tape.stop_recording()
         return context
 
     def reset(self) -> None:
-        self._inner.reset()
+        self._inner_tape.reset()
 
     def jacobian(self, *args: Any, **options: Any) -> Any:
         """Return the Jacobian of this rank. It is not combined."""
-        return self._inner.jacobian(*args, **options)
+        return self._inner_tape.jacobian(*args, **options)
 
     def batch_jacobian(self, *args: Any, **options: Any) -> Any:
         """Return the Jacobians of this rank. They are not combined."""
-        return self._inner.batch_jacobian(*args, **options)
+        return self._inner_tape.batch_jacobian(*args, **options)
 
 
 # size waiver: Horovod's arguments
@@ -113,8 +113,8 @@ def DistributedGradientTape(  # noqa: N802 - Horovod's name
         num_groups: Checked and not used, like groups, because all gradients are one batch.
         groups: Checked and not used.
         process_set: The group; by default all ranks. A rank outside of it gets its own gradients.
-        scale_local_gradients: Whether the gradients of register_local_source() are divided by the
-            number of members.
+        scale_local_gradients: Whether the gradients of the variables that were passed to
+            register_local_source() are divided by the number of members.
 
     Raises:
         CallError: An argument is wrong.

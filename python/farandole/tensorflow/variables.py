@@ -38,15 +38,15 @@ def broadcast_variables(
         inplace: Ignored. Scripts that were written for Horovod pass it.
 
     Returns:
-        In a graph of TensorFlow 1, the operation to run. Otherwise None; inside tf.function, too.
+        In a graph of TensorFlow 1, the operation to run. Otherwise None, also inside tf.function.
 
     Raises:
         CallError: The members give different shapes or dtypes, or a value is not a variable.
         GroupLostError: A member has left or died.
     """
-    assigned = broadcast_(variables, root_rank, process_set=process_set)
+    assignments = broadcast_(variables, root_rank, process_set=process_set)
     has_no_graph = tf.compat.v1.executing_eagerly_outside_functions()
-    return None if has_no_graph else tf.group(*assigned)
+    return None if has_no_graph else tf.group(*assignments)
 
 
 def broadcast_(
@@ -115,8 +115,8 @@ def check_parameters(
     comparison is bit by bit.
 
     Args:
-        params: Variables or tensors, such as model.variables, or a dict with their names. They are
-            compared in their order, or by name.
+        params: Variables or tensors, such as model.variables, which are compared in their order. Or
+            a dict from names to variables or tensors, which are compared by name.
         name: The name of the call. If it is None, the name is `check_parameters`.
         process_set: The group.
     """

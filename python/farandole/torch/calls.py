@@ -15,7 +15,7 @@ from torch.autograd.graph import increment_version
 
 from farandole import arguments, calls, core, operations
 from farandole.handle import BatchHandle, Handle, PreparedCall
-from farandole.operations import Operation, Received, with_rows
+from farandole.operations import ArrayAndRows, Operation, return_array_and_rows
 from farandole.torch import tensors as torch_tensors
 from farandole.torch.tensors import (
     check_no_overlap,
@@ -100,9 +100,9 @@ def start_batch_in_place(
 ) -> BatchHandle[torch.Tensor]:
     names = arguments.batch_names(name, len(arguments.checked_batch(tensors)))
     pairs = zip(tensors, names, strict=True)
-    prepared = [_prepare_in_place(operation, *pair) for pair in pairs]
+    prepared_calls = [_prepare_in_place(operation, *pair) for pair in pairs]
     check_no_overlap(tensors)
-    handle = calls.start_batch(prepared, blocking)
+    handle = calls.start_batch(prepared_calls, blocking)
     for tensor in tensors:
         _count_write(tensor)
     return handle
@@ -118,20 +118,20 @@ def _count_write(tensor: torch.Tensor) -> None:
             raise
 
 
-def run(operation: Operation, tensor: torch.Tensor, name: str | None) -> Received:
+def run(operation: Operation, tensor: torch.Tensor, name: str | None) -> ArrayAndRows:
     """Run the operation and return its result. If the tensor requires a gradient, so does the
     result."""
     if torch.is_grad_enabled() and getattr(tensor, "requires_grad", False):
         return _run_with_gradients([operation], [tensor], name, is_batch=False)[0]
-    return start(operation, tensor, name, with_rows, blocking=True).wait()
+    return start(operation, tensor, name, return_array_and_rows, blocking=True).wait()
 
 
 def run_batch(
     operations: Sequence[Operation], tensors: Sequence[torch.Tensor], name: str | None
-) -> list[Received]:
+) -> list[ArrayAndRows]:
     if torch.is_grad_enabled() and any(getattr(t, "requires_grad", False) for t in tensors):
         return _run_with_gradients(operations, tensors, name, is_batch=True)
-    return start_batch(operations, tensors, name, with_rows, blocking=True).wait()
+    return start_batch(operations, tensors, name, return_array_and_rows, blocking=True).wait()
 
 
 def _run_with_gradients(
@@ -139,7 +139,7 @@ def _run_with_gradients(
     tensors: Sequence[torch.Tensor],
     name: str | None,
     is_batch: bool,
-) -> list[Received]:
+) -> list[ArrayAndRows]:
     *outputs, received = _DifferentiableOperations.apply(operations, name, is_batch, *tensors)
     return list(zip(outputs, received, strict=True))
 
@@ -167,10 +167,10 @@ class _DifferentiableOperations(torch.autograd.Function):
         # Compute the gradient of every input that can have one, because another rank may need the
         # gradient of the same input. The last of `gradients` is unused, because it belongs to the
         # last output, ctx.received.
-        differentiable = [i for i, g in enumerate(gradients[:-1]) if g.is_floating_point()]
+        differentiable_indices = [i for i, g in enumerate(gradients[:-1]) if g.is_floating_point()]
         backward_calls = [
             ctx.operations[i].backward(torch_tensors, gradients[i], ctx.shapes[i], ctx.received[i])
-            for i in differentiable
+            for i in differentiable_indices
         ]
         name = arguments.gradient_name(ctx.name)
         if ctx.is_batch:
@@ -182,7 +182,7 @@ class _DifferentiableOperations(torch.autograd.Function):
             results = [run(backward_calls[0].operation, backward_calls[0].array, name)]
         input_gradients: list[torch.Tensor | None] = [None] * len(ctx.shapes)
         for i, backward_call, (tensor, _) in zip(
-            differentiable, backward_calls, results, strict=True
+            differentiable_indices, backward_calls, results, strict=True
         ):
             input_gradients[i] = backward_call.finish(tensor)
         return None, None, None, *input_gradients

@@ -1,7 +1,7 @@
 """Keep Dynamo, the tracer of torch.compile, out of functions that call the engine.
 
 While Dynamo traces, it calls the engine's functions in a wrong way. A function that is decorated
-here runs as usual, between two compiled parts of the program.
+with outside_dynamo() runs as usual, between two compiled parts of the program.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ import torch
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-def _tracer_after_load(wrapper: Any) -> object:
+def _get_tracer_after_load(wrapper: Any) -> object:
     """Return the callback that traces the frames of this thread, or None. The first call after the
     program has loaded Dynamo also keeps Dynamo out of `wrapper`."""
-    global _current_tracer  # noqa: PLW0603 - from then on, a shorter function is called
+    global _get_current_tracer  # noqa: PLW0603 - from then on, a shorter function is called
     if "torch._dynamo" not in sys.modules:
         return None
     torch._dynamo.eval_frame.skip_code(wrapper.__code__)
     # Before 2.6, torch has no function that says whether it traces, so assume that it does.
     callback = getattr(torch._C._dynamo.eval_frame, "get_eval_frame_callback", lambda: True)
-    _current_tracer = lambda _: callback()  # noqa: E731
+    _get_current_tracer = lambda _: callback()  # noqa: E731
     return callback()
 
 
-_current_tracer: Callable[[Any], object] = _tracer_after_load
+_get_current_tracer: Callable[[Any], object] = _get_tracer_after_load
 
 
 def outside_dynamo(function: Function) -> Function:
@@ -40,7 +40,7 @@ def outside_dynamo(function: Function) -> Function:
     def run_untraced(*arguments: Any, **options: Any) -> Any:
         nonlocal untraced_function
         # disable() makes each call a microsecond longer, so use it only if Dynamo may trace.
-        if _current_tracer(run_untraced) is None:
+        if _get_current_tracer(run_untraced) is None:
             return function(*arguments, **options)
         untraced_function = untraced_function or torch.compiler.disable(function)
         return untraced_function(*arguments, **options)

@@ -40,7 +40,7 @@ from farandole.operations import (
     Broadcast,
     Operation,
     Reducescatter,
-    array_only,
+    return_array,
 )
 from farandole.reduce_op import Average, ReduceOp, reduce_op_of
 from farandole.torch.calls import (
@@ -109,7 +109,7 @@ def allreduce_async(
         mean = hvd.synchronize(handle)
     """
     operation = Allreduce(process_set, reduce_op_of(op, average), prescale_factor, postscale_factor)
-    return start(operation, tensor, name, array_only)
+    return start(operation, tensor, name, return_array)
 
 
 # size waiver: Horovod's arguments
@@ -179,7 +179,7 @@ def grouped_allreduce_async(
 ) -> BatchHandle[torch.Tensor]:
     """Start a grouped allreduce and return one handle."""
     operation = Allreduce(process_set, reduce_op_of(op, average), prescale_factor, postscale_factor)
-    return start_batch(_one_per_tensor(operation, tensors), tensors, name, array_only)
+    return start_batch(_operation_per_tensor(operation, tensors), tensors, name, return_array)
 
 
 # size waiver: Horovod's arguments
@@ -238,7 +238,7 @@ def broadcast_async(
     process_set: Group = global_process_set,
 ) -> Handle[torch.Tensor]:
     """Start a broadcast and return its handle."""
-    return start(Broadcast(process_set, root_rank), tensor, name, array_only)
+    return start(Broadcast(process_set, root_rank), tensor, name, return_array)
 
 
 @documented
@@ -282,8 +282,8 @@ def grouped_broadcast_async(
     process_set: Group = global_process_set,
 ) -> BatchHandle[torch.Tensor]:
     """Start a grouped broadcast and return one handle."""
-    operations = _one_per_tensor(Broadcast(process_set, root_rank), tensors)
-    return start_batch(operations, tensors, name, array_only)
+    operations = _operation_per_tensor(Broadcast(process_set, root_rank), tensors)
+    return start_batch(operations, tensors, name, return_array)
 
 
 @documented
@@ -331,7 +331,7 @@ def allgather_async(
     tensor: torch.Tensor, name: str | None = None, process_set: Group = global_process_set
 ) -> Handle[torch.Tensor]:
     """Start an allgather and return its handle."""
-    return start(Allgather(process_set), tensor, name, array_only)
+    return start(Allgather(process_set), tensor, name, return_array)
 
 
 @documented
@@ -351,8 +351,8 @@ def grouped_allgather_async(
     process_set: Group = global_process_set,
 ) -> BatchHandle[torch.Tensor]:
     """Start a grouped allgather and return one handle."""
-    operations = _one_per_tensor(Allgather(process_set), tensors)
-    return start_batch(operations, tensors, name, array_only)
+    operations = _operation_per_tensor(Allgather(process_set), tensors)
+    return start_batch(operations, tensors, name, return_array)
 
 
 @overload
@@ -384,7 +384,7 @@ def alltoall(
 
     Example::
 
-        # With two ranks, rank 0 gets the first rows of all, and rank 1 gets the second ones.
+        # With two ranks, rank 0 gets the first row of each rank, and rank 1 gets the second row.
         rows = hvd.alltoall(torch.arange(hvd.size()).reshape(-1, 1) + 10 * hvd.rank())
 
     Returns:
@@ -484,7 +484,7 @@ def reducescatter_async(
 ) -> Handle[torch.Tensor]:
     """Start a reducescatter and return its handle."""
     operation = Reducescatter(process_set, op, prescale_factor, postscale_factor)
-    return start(operation, tensor, name, array_only)
+    return start(operation, tensor, name, return_array)
 
 
 # size waiver: Horovod's arguments
@@ -514,10 +514,10 @@ def grouped_reducescatter_async(
 ) -> BatchHandle[torch.Tensor]:
     """Start a grouped reducescatter and return one handle."""
     operation = Reducescatter(process_set, op, prescale_factor, postscale_factor)
-    return start_batch(_one_per_tensor(operation, tensors), tensors, name, array_only)
+    return start_batch(_operation_per_tensor(operation, tensors), tensors, name, return_array)
 
 
-def _one_per_tensor(operation: Operation, tensors: Sequence[torch.Tensor]) -> list[Operation]:
+def _operation_per_tensor(operation: Operation, tensors: Sequence[torch.Tensor]) -> list[Operation]:
     return [operation] * len(arguments.checked_batch(tensors))
 
 
@@ -549,8 +549,8 @@ def _run(
 ) -> torch.Tensor:
     if compression is Compression.none:
         return run(operation, tensor, name)[0]
-    sent, context = _compressed(compression, tensor)
-    return compression.decompress(run(operation, sent, name)[0], context)
+    sent_tensor, context = _compressed(compression, tensor)
+    return compression.decompress(run(operation, sent_tensor, name)[0], context)
 
 
 def _run_batch(
@@ -559,7 +559,7 @@ def _run_batch(
     name: str | None,
     compression: AnyCompressor = Compression.none,
 ) -> list[torch.Tensor]:
-    operations = _one_per_tensor(operation, tensors)
+    operations = _operation_per_tensor(operation, tensors)
     if compression is Compression.none:
         return [tensor for tensor, _ in run_batch(operations, tensors, name)]
     pairs = [_compressed(compression, tensor) for tensor in tensors]

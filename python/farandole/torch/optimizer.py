@@ -101,10 +101,13 @@ def DistributedOptimizer(  # noqa: N802
     arguments.group_number(process_set)
     op = checked_op(op)
     predivide_factor = checked_factor(gradient_predivide_factor, op)
-    # If param_groups was made from a set, its order differs between the ranks.
+    # If param_groups was made from a set, its order differs between the ranks. So use the order of
+    # the names.
     positions = {parameter_id: i for i, parameter_id in enumerate(names)}
-    ordered = sorted(parameters, key=lambda parameter: positions.get(id(parameter), 0))
-    parameter_groups = parameters_by_group(groups, num_groups, ordered, torch_tensors.is_array)
+    ordered_parameters = sorted(parameters, key=lambda parameter: positions.get(id(parameter), 0))
+    parameter_groups = parameters_by_group(
+        groups, num_groups, ordered_parameters, torch_tensors.is_array
+    )
     compressor = checked_compression(compression)
     settings = ReductionSettings(process_set, op, compressor, predivide_factor, sparse_as_dense)
     wrapped_class = type(optimizer)
@@ -162,10 +165,11 @@ class AnyDistributedOptimizer(torch.optim.Optimizer):
     _passes: int
     _name: OptimizerName  # not set when this rank trains alone
     _names: Mapping[int, str]  # of the named parameters, by id()
-    # The argument. It keeps parameters alive that may be added later, so that each keeps its id().
+    # The argument named_parameters. It keeps parameters alive that may be added later, so that no
+    # other object gets their id().
     _named_parameter_list: list[tuple[str, torch.Tensor]] | None
     _gradients: Gradients | None = None  # None if this rank always trains alone
-    _synchronizing = True
+    _step_synchronizes = True
     # Whether a GradScaler, or a step() that has failed, has combined the gradients of this step.
     _has_combined = False
     _periodic_check: PeriodicCheck | None = None
@@ -185,7 +189,7 @@ class AnyDistributedOptimizer(torch.optim.Optimizer):
         """Whether the wrapped step() unscales gradients and skips itself after an overflow. When
         GradScaler.step() asks, first combine the gradients; training/grad_scaler.py says why."""
         scaler, gradients = scaler_in_step(sys._getframe(1)), self._active_gradients
-        if scaler is not None and gradients is not None and self._synchronizing:
+        if scaler is not None and gradients is not None and self._step_synchronizes:
             if gradients.needs_reduce():
                 gradients.reduce(has_unscaled(scaler, self))
                 self._has_combined = True
@@ -262,11 +266,11 @@ class AnyDistributedOptimizer(torch.optim.Optimizer):
     def skip_synchronize(self) -> Iterator[None]:
         """Return a context in which step() does not synchronize. Call synchronize() before you
         enter it."""
-        self._synchronizing = False
+        self._step_synchronizes = False
         try:
             yield
         finally:
-            self._synchronizing = True
+            self._step_synchronizes = True
 
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:
@@ -284,7 +288,7 @@ class AnyDistributedOptimizer(torch.optim.Optimizer):
         if self._gradients is not None:
             self._gradients.forget_passes(count)
 
-    def check_between_steps(self) -> None:
+    def check_not_between_passes(self) -> None:
         """Raise a MisuseError between the backward passes of a step, because the optimizer's state
         does not contain the gradients of the passes so far."""
         if self._gradients is not None and self._gradients.is_between_passes():
@@ -316,7 +320,7 @@ class AnyDistributedOptimizer(torch.optim.Optimizer):
     @outside_dynamo
     def _check_parameters(self) -> None:
         if self._periodic_check is not None:
-            self._periodic_check.after_step(self._named_parameters, self._describe_options)
+            self._periodic_check.on_step_end(self._named_parameters, self._describe_options)
 
     def _step(self, closure: Callable[[], Any] | None) -> Any:
         gradients = self._active_gradients
@@ -329,7 +333,7 @@ class AnyDistributedOptimizer(torch.optim.Optimizer):
             closure = self._with_combined_gradients(closure, gradients)
             if isinstance(self, torch.optim.LBFGS):
                 closure = self._with_combined_loss(closure)
-        elif self._synchronizing:
+        elif self._step_synchronizes:
             self._synchronize_for_step(gradients)
         else:
             are_combined = self._skip_reduce(gradients)
@@ -392,7 +396,7 @@ class AnyDistributedOptimizer(torch.optim.Optimizer):
     ) -> Callable[[], Any]:
         def evaluate() -> Any:
             loss = closure()
-            if not self._synchronizing:
+            if not self._step_synchronizes:
                 self._skip_reduce(gradients)
             elif gradients.needs_reduce():  # not if the closure itself has called synchronize()
                 gradients.reduce()
@@ -451,7 +455,7 @@ class AnyDistributedOptimizer(torch.optim.Optimizer):
             self._periodic_check.check_all_again()
 
     def _check_nothing_in_flight(self, call: str) -> None:
-        if self._gradients is not None and self._gradients.in_flight():
+        if self._gradients is not None and self._gradients.is_in_flight():
             raise MisuseError(
                 f"{call} was called after backward(), while gradients are in flight: call step() "
                 "or synchronize() before"
@@ -497,8 +501,8 @@ def _with_strides_of(parameter: Any, value: Any) -> Any:
 
 
 def check_strides(parameters: Iterable[torch.Tensor]) -> None:
-    """Check that gradients have the strides of their parameters, because fused optimizers read both
-    as flat memory."""
+    """Raise CallError if a gradient has other strides than its parameter, because fused optimizers
+    read both as flat memory."""
     for parameter in parameters:
         gradient = parameter.grad
         if gradient is None or gradient.is_sparse or gradient.stride() == parameter.stride():
@@ -548,7 +552,7 @@ class _DeltaCombiner:
         return self._paired_parameters
 
     @outside_dynamo
-    def any_overflow(self, found_inf: torch.Tensor) -> bool:
+    def is_overflow_on_any_rank(self, found_inf: torch.Tensor) -> bool:
         """Return whether a GradScaler has found an overflow on any rank."""
         name, group = f"{self._name}.deltas.found_inf", self._settings.group
         return allreduce(found_inf, name=name, op=Max, process_set=group).item() > 0
@@ -596,9 +600,9 @@ class _AdasumOptimizer(AnyDistributedOptimizer):
         )
 
     def _unscale_unless_overflow(self) -> bool:
-        """Return whether a GradScaler has found an overflow on any rank, because all ranks must
-        skip the same steps. If there is no overflow, unscale the gradients, unless unscale_() has
-        already unscaled them."""
+        """Return whether a GradScaler has found an overflow on any rank. Then all ranks must skip
+        this step. If there is no overflow, unscale the gradients, unless unscale_() has already
+        unscaled them."""
         found_inf = getattr(self, "found_inf", None)
         if found_inf is None:  # the program calls step() itself
             return False
@@ -609,7 +613,7 @@ class _AdasumOptimizer(AnyDistributedOptimizer):
         if (combiner := self._active_delta_combiner) is None:
             has_overflow = found_inf.item() > 0
         else:
-            has_overflow = combiner.any_overflow(found_inf)
+            has_overflow = combiner.is_overflow_on_any_rank(found_inf)
         if scale is not None and not has_overflow:
             for parameter in parameters_of(self.param_groups):
                 if parameter.grad is not None:
@@ -622,21 +626,23 @@ class _AdasumOptimizer(AnyDistributedOptimizer):
         if (combiner := self._active_delta_combiner) is None:
             return super()._step(closure)
         parameters = parameters_of(self.param_groups)
-        trained = combiner.in_common_order([p for p in parameters if p.requires_grad])
+        trained_parameters = combiner.in_common_order([p for p in parameters if p.requires_grad])
         # The wrapped step() also changes frozen parameters that have a gradient, differently on
         # each rank.
-        frozen = [p for p in parameters if not p.requires_grad and p.grad is not None]
-        frozen_values = [parameter.detach().clone() for parameter in frozen]
-        values_before = [parameter.detach().clone() for parameter in trained]
-        pairs = list(zip(trained, values_before, strict=True))
-        combined: list[torch.Tensor] | None = None
+        frozen_parameters = [p for p in parameters if not p.requires_grad and p.grad is not None]
+        frozen_values = [parameter.detach().clone() for parameter in frozen_parameters]
+        values_before = [parameter.detach().clone() for parameter in trained_parameters]
+        pairs = list(zip(trained_parameters, values_before, strict=True))
+        combined_deltas: list[torch.Tensor] | None = None
         try:
             result = super()._step(closure)
             deltas = [parameter.detach() - before for parameter, before in pairs]
-            combined = combiner.combine(deltas)
+            combined_deltas = combiner.combine(deltas)
         finally:  # after an error, undo this rank's step, or the ranks would drift apart
-            for parameter, value in zip(frozen, frozen_values, strict=True):
+            for parameter, value in zip(frozen_parameters, frozen_values, strict=True):
                 parameter.detach().copy_(value)
             for index, (parameter, before) in enumerate(pairs):
-                parameter.detach().copy_(before if combined is None else before + combined[index])
+                parameter.detach().copy_(
+                    before if combined_deltas is None else before + combined_deltas[index]
+                )
         return result

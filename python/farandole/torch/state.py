@@ -104,9 +104,9 @@ def _make_state(optimizer: torch.optim.Optimizer) -> None:
     """Create the state with which a first step begins, if the optimizer can.
 
     Only the optimizer itself can create its state, so it makes a step with gradients of zeros, and
-    with a `weight_decay` of 0. The parameters have their values, because some optimizers copy them
-    in their first step. If the step fails, because the optimizer needs a closure or sparse
-    gradients, it gets no state.
+    with a `weight_decay` of 0. The parameters keep their values for this step, because some
+    optimizers copy them in their first step. If the step fails, because the optimizer needs a
+    closure or sparse gradients, it gets no state.
     """
     groups = optimizer.param_groups
     saved_options = [{k: v for k, v in group.items() if k != "params"} for group in groups]

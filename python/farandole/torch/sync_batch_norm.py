@@ -16,7 +16,7 @@ from farandole.torch.dynamo import outside_dynamo
 from farandole.torch.operations import allgather, allreduce
 
 Module = TypeVar("Module", bound=torch.nn.Module)
-_CONVERTED = (torch.nn.BatchNorm1d, torch.nn.BatchNorm2d, torch.nn.BatchNorm3d)
+_CONVERTED_CLASSES = (torch.nn.BatchNorm1d, torch.nn.BatchNorm2d, torch.nn.BatchNorm3d)
 
 
 class SyncBatchNorm(_BatchNorm):
@@ -85,7 +85,7 @@ class SyncBatchNorm(_BatchNorm):
                     "model once on a batch before convert_sync_batchnorm()"
                 )
         for layer in layers.values():
-            if type(layer) in _CONVERTED:
+            if type(layer) in _CONVERTED_CLASSES:
                 layer.__class__ = cls
                 layer.process_set = group
         return module

@@ -17,7 +17,7 @@ class AgreedGradient(NamedTuple):
     """The agreement of the ranks on one gradient."""
 
     kind: int
-    on_all_ranks: bool  # whether all ranks have the gradient
+    is_on_all_ranks: bool  # whether all ranks have the gradient
     place: tuple[int, int]  # a sort key, for the order in which member 0 completed the gradients
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 
 class CollectedErrors:
-    """The errors of actions that must all be tried, because the other ranks wait for them."""
+    """The errors of actions that must all be tried, because other ranks wait for these actions."""
 
     def __init__(self) -> None:
         self.found: list[Exception] = []

@@ -47,8 +47,8 @@ class GradientFunctions(Protocol):
     ) -> list[Array]:
         """Return combine() if this rank is a member of the group, and keep_own() otherwise. Both
         return as many gradients as `gradients` has. A compiled program may run in a later job. If
-        it cannot ask again there, it gets combine(), whose calls raise an error outside of the
-        group."""
+        it cannot ask there whether the rank is a member, it gets combine(), whose calls raise an
+        error outside of the group."""
 
     def with_checked_kinds(
         self,
@@ -132,13 +132,13 @@ class GradientCombiner:
         self._local_variables: list[Any] = []
         self._local_factor = 1.0
 
-    def add_local(self, variable: Any) -> None:
+    def add_local_variable(self, variable: Any) -> None:
         """Do not combine the gradient of this variable: this rank uses its own."""
         self._local_variables.append(self._functions.underlying_variable(variable))
 
     @property
-    def has_local(self) -> bool:
-        """Whether add_local() was called."""
+    def has_local_variables(self) -> bool:
+        """Whether add_local_variable() was called."""
         return bool(self._local_variables)
 
     def multiply_by(self, factor: float) -> None:
@@ -147,7 +147,7 @@ class GradientCombiner:
         factors = (self._operation.prescale, self._operation.postscale * factor)
         self._operation = Allreduce(self._operation.group, self._operation.op, *factors)
 
-    def combined(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
+    def combine_gradients(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
         """Return the combined gradients. A gradient may be None. On a rank outside of the group,
         return the gradients of this rank."""
         present_indices = [i for i, gradient in enumerate(gradients) if gradient is not None]
@@ -167,18 +167,18 @@ class GradientCombiner:
             results[i] = result
         return results
 
-    def combined_with_overflow(
+    def combine_gradients_and_overflow(
         self, gradients: Sequence[Any], variables: Sequence[Any]
     ) -> list[Any]:
-        """Do the same as combined(). If a local gradient of any rank has an overflow, give all
-        ranks a gradient with an overflow, because all ranks must skip the same updates."""
+        """Do the same as combine_gradients(). If a local gradient of any rank has an overflow, give
+        all ranks a gradient with an overflow, because all ranks must skip the same updates."""
         functions = self._functions
         local_gradients = [
             gradient
             for gradient, variable in zip(gradients, variables, strict=True)
-            if gradient is not None and self.is_local(variable)
+            if gradient is not None and self.is_local_variable(variable)
         ]
-        *results, overflow = self.combined(
+        *results, overflow = self.combine_gradients(
             [*gradients, functions.overflow_of(local_gradients)], [*variables, _OverflowVariable]
         )
         present_indices = [i for i, gradient in enumerate(results) if gradient is not None]
@@ -188,7 +188,10 @@ class GradientCombiner:
             # elements on this rank.
             overflow_index = min(
                 present_indices,
-                key=lambda i: (self.is_local(variables[i]), functions.is_sparse(results[i])),
+                key=lambda i: (
+                    self.is_local_variable(variables[i]),
+                    functions.is_sparse(results[i]),
+                ),
             )
             results[overflow_index] = functions.with_overflow(results[overflow_index], overflow)
         return results
@@ -198,7 +201,7 @@ class GradientCombiner:
         for i, gradient in enumerate(gradients):
             if gradient is None:
                 continue
-            is_sent = not self.is_local(variables[i])
+            is_sent = not self.is_local_variable(variables[i])
             if self._sparse_as_dense and is_sent and functions.is_sparse(gradient):
                 results[i] = functions.to_dense(gradient)
             if self._local_factor != 1:
@@ -215,7 +218,7 @@ class GradientCombiner:
         functions = self._functions
         results = list(gradients)
         present_indices = [i for i, gradient in enumerate(results) if gradient is not None]
-        local_indices = [i for i in present_indices if self.is_local(variables[i])]
+        local_indices = [i for i in present_indices if self.is_local_variable(variables[i])]
         sent_indices = [i for i in present_indices if i not in local_indices]
         sparse_indices = [i for i in sent_indices if functions.is_sparse(results[i])]
         if self._sparse_as_dense:
@@ -251,8 +254,8 @@ class GradientCombiner:
             results[i] = functions.scaled(results[i], factor)
         return results
 
-    def is_local(self, variable: Any) -> bool:
-        """Return whether add_local() was called for this variable."""
+    def is_local_variable(self, variable: Any) -> bool:
+        """Return whether add_local_variable() was called for this variable."""
         return any(
             self._functions.underlying_variable(variable) is local_variable
             for local_variable in self._local_variables

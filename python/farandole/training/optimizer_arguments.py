@@ -41,7 +41,7 @@ def checked_names(
     named_parameters: Iterable[tuple[str, Array]] | None, parameters: Sequence[Array]
 ) -> dict[int, str]:
     """Return the names of all parameters in `named_parameters`, by id(), in their order. The
-    optimizer's parameters must be among them; others may be added to the optimizer later."""
+    optimizer's parameters must be among them. The rest may be added to the optimizer later."""
     if named_parameters is None:
         return {}
     pairs = list(named_parameters)

@@ -52,16 +52,18 @@ def in_common_order(
     text = json.dumps(descriptions).encode()
     if equal_on_all_members(text, call_name, group):
         return ordered
-    by_rank = {
+    descriptions_by_rank = {
         rank: json.loads(text) for rank, text in gather_texts(text, call_name, group).items()
     }
-    columns = itertools.zip_longest(*by_rank.values(), fillvalue="none")
+    columns = itertools.zip_longest(*descriptions_by_rank.values(), fillvalue="none")
     index, different_parameters = next(
         (i, column) for i, column in enumerate(columns) if len(set(column)) > 1
     )
     rows = {
         rank: f"number {index} of {len(own)}: {parameter}"
-        for (rank, own), parameter in zip(by_rank.items(), different_parameters, strict=True)
+        for (rank, own), parameter in zip(
+            descriptions_by_rank.items(), different_parameters, strict=True
+        )
     }
     raise CallError(
         "the optimizers of the ranks do not have the same parameters (by name, or without "

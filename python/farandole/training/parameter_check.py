@@ -25,7 +25,7 @@ from farandole.comparison import (
 )
 from farandole.errors import CallError
 from farandole.group import Group
-from farandole.operations import Allreduce, array_only, start
+from farandole.operations import Allreduce, return_array, start
 from farandole.reduce_op import Max, Min
 
 _DIGEST_BYTES = 16
@@ -126,7 +126,7 @@ def _measure_spread(arrays: Arrays, array: Array, name: str, process_set: Group)
     if not can_be_sent(arrays, values) or arrays.dtype_and_shape(values).startswith("bool"):
         return ""
     largest, smallest = (
-        start(arrays, Allreduce(process_set, op), values, name, array_only, blocking=True).wait()
+        start(arrays, Allreduce(process_set, op), values, name, return_array, blocking=True).wait()
         for op in (Max, Min)
     )
     difference = arrays.largest_difference(largest, smallest)
@@ -149,27 +149,33 @@ class Difference:
         return "cannot be compared" if self.is_unreadable else "are not the same on all ranks"
 
 
-def find_difference(by_rank: Mapping[int, str | dict[str, ParameterDigest]]) -> Difference:
+def find_difference(reports_by_rank: Mapping[int, str | dict[str, ParameterDigest]]) -> Difference:
     """Describe what differs between ranks. `by_rank` has the digests of each rank's parameters or,
     if the rank could not read them, the text of its error."""
-    failures = {rank: digests for rank, digests in by_rank.items() if isinstance(digests, str)}
+    failures = {
+        rank: digests for rank, digests in reports_by_rank.items() if isinstance(digests, str)
+    }
     if failures:
         return Difference(
             f"{rank_list(sorted(failures))} cannot read them\n{table(failures)}", is_unreadable=True
         )
-    parameters = {rank: digests for rank, digests in by_rank.items() if isinstance(digests, dict)}
+    parameters = {
+        rank: digests for rank, digests in reports_by_rank.items() if isinstance(digests, dict)
+    }
     names = list(dict.fromkeys(name for digests in parameters.values() for name in digests))
     for name in names:
         if any(name not in digests for digests in parameters.values()):
             return _missing_difference(name, parameters)
-    differing = [name for name in names if len({parameters[rank][name] for rank in parameters}) > 1]
-    return _unequal_difference(differing, len(names), parameters)
+    differing_names = [
+        name for name in names if len({parameters[rank][name] for rank in parameters}) > 1
+    ]
+    return _unequal_difference(differing_names, len(names), parameters)
 
 
 def _missing_difference(
     name: str, parameters: Mapping[int, dict[str, ParameterDigest]]
 ) -> Difference:
-    lacking = [rank for rank, digests in parameters.items() if name not in digests]
+    lacking_ranks = [rank for rank, digests in parameters.items() if name not in digests]
     rows = {}
     for rank, digests in parameters.items():
         row = f"{len(digests)} parameter{'' if len(digests) == 1 else 's'}"
@@ -178,14 +184,14 @@ def _missing_difference(
         elif unshared := [key for key in digests if any(key not in p for p in parameters.values())]:
             row += f", among them `{unshared[0]}`, which others do not have"
         rows[rank] = row
-    verb = "does" if len(lacking) == 1 else "do"
-    return Difference(f"{rank_list(lacking)} {verb} not have `{name}`\n{table(rows)}", name)
+    verb = "does" if len(lacking_ranks) == 1 else "do"
+    return Difference(f"{rank_list(lacking_ranks)} {verb} not have `{name}`\n{table(rows)}", name)
 
 
 def _unequal_difference(
-    differing: Sequence[str], count: int, parameters: Mapping[int, dict[str, ParameterDigest]]
+    differing_names: Sequence[str], count: int, parameters: Mapping[int, dict[str, ParameterDigest]]
 ) -> Difference:
-    first_name = differing[0]
+    first_name = differing_names[0]
     kinds = {digests[first_name].kind for digests in parameters.values()}
     only_values_differ = len(kinds) == 1
     rows = {
@@ -194,8 +200,8 @@ def _unequal_difference(
         else digests[first_name].kind
         for rank, digests in parameters.items()
     }
-    text = f"{len(differing)} of {count} "
-    text += "differs, " if len(differing) == 1 else "differ, the first is "
+    text = f"{len(differing_names)} of {count} "
+    text += "differs, " if len(differing_names) == 1 else "differ, the first is "
     text += (
         f"`{first_name}`{f' ({kinds.pop()})' if only_values_differ else ''}{_minority_text(rows)}\n"
     )

@@ -17,8 +17,8 @@ PART_BYTES = 16 << 20
 
 class PeriodicCheck:
     """Checks the parameters of an optimizer. It checks all of them after the first step in each
-    Period of the group, which begins with init() and with join(), and after the first step with new
-    parameters. After that, every `interval` steps, it checks the next part of them.
+    Period of the group, and after the first step with new parameters. (A Period begins with init()
+    or with join().) Later, it checks the next part of the parameters after every `interval` steps.
     """
 
     def __init__(
@@ -26,13 +26,13 @@ class PeriodicCheck:
     ) -> None:
         self._arrays, self._interval, self._name, self._group = arrays, interval, name, process_set
         self._period: Period | None = None
-        self._steps = 0
+        self._step_count = 0
 
     def check_all_again(self) -> None:
         """Check all parameters after the next step, because the optimizer has new ones."""
         self._period = None
 
-    def after_step(
+    def on_step_end(
         self, read_params: Callable[[], Mapping[str, Array]], describe_options: Callable[[], str]
     ) -> None:
         """Check the parameters if a check is due. `describe_options` returns the optimizer's class
@@ -43,22 +43,22 @@ class PeriodicCheck:
         if self._group.period != self._period:
             # Some members may have a new optimizer, or have made fewer steps before they joined. So
             # all members count from 0 again.
-            self._period, self._steps = self._group.period, 0
-        self._steps += 1
-        part_number, steps_since_check = divmod(self._steps - 1, self._interval)
+            self._period, self._step_count = self._group.period, 0
+        self._step_count += 1
+        part_number, steps_since_check = divmod(self._step_count - 1, self._interval)
         if steps_since_check != 0:
             return
         checked_params, advice = read_params(), ADVICE
         if part_number > 0:
             checked_params, part_count = _part_of(self._arrays, checked_params, part_number)
             # The step after which the same part was checked last.
-            last_checked_step = max(1, self._steps - part_count * self._interval)
+            last_checked_step = max(1, self._step_count - part_count * self._interval)
             advice = (
                 f"They were the same after step {last_checked_step}: look for what changes them on "
                 "some ranks only, such as a branch on the rank, or a checkpoint that one rank loads"
             )
         name = f"{self._name}.parameters"
-        time_of_check = f" after step {self._steps} of the optimizer"
+        time_of_check = f" after step {self._step_count} of the optimizer"
         try:
             check(
                 self._arrays,

@@ -39,8 +39,8 @@ def broadcast_parameters(
                 "sent: leave it out, and use broadcast_object() for it"
             )
     present_pairs = [(name, array) for name, array in pairs if array is not None]
-    arrays_by_call_name = [(f"parameters.{name}", array) for name, array in present_pairs]
-    results = _broadcast_all(broadcast, arrays_by_call_name, root_rank, process_set)
+    named_arrays = [(f"parameters.{name}", array) for name, array in present_pairs]
+    results = _broadcast_all(broadcast, named_arrays, root_rank, process_set)
     return {name: result for (name, _), result in zip(present_pairs, results, strict=True)}
 
 
@@ -70,7 +70,7 @@ def broadcast_optimizer_state(
     other ranks call load_state(). If one of these fails on a rank, raise CallError on all ranks."""
     state: list[Any] = []
     problem = ""
-    if lifecycle.rank() == arguments.rank_number(root_rank):
+    if lifecycle.rank() == arguments.checked_rank(root_rank):
         state.append(_send_state(arrays, broadcast, read_state, root_rank, process_set))
     else:
         data, received_arrays = _receive_state(arrays, broadcast, root_rank, process_set)
@@ -118,7 +118,7 @@ class _Pickler(cloudpickle.Pickler):
 
     def __init__(self, arrays: Arrays, file: io.BytesIO) -> None:
         super().__init__(file)
-        self.left_out: list[Array] = []
+        self.left_out_arrays: list[Array] = []
         self._arrays = arrays
         self._indices: dict[int, int] = {}  # by id(): an array may occur several times
 
@@ -126,15 +126,15 @@ class _Pickler(cloudpickle.Pickler):
         if type(obj) not in self._arrays.exact_array_types or not can_be_sent(self._arrays, obj):
             return None
         if id(obj) not in self._indices:
-            self._indices[id(obj)] = len(self.left_out)
-            self.left_out.append(obj)
+            self._indices[id(obj)] = len(self.left_out_arrays)
+            self.left_out_arrays.append(obj)
         return self._indices[id(obj)]
 
 
 class _Unpickler(pickle.Unpickler):
-    def __init__(self, data: bytes, left_out: Sequence[Array]) -> None:
+    def __init__(self, data: bytes, left_out_arrays: Sequence[Array]) -> None:
         super().__init__(io.BytesIO(data))
-        self._left_out = left_out
+        self._left_out = left_out_arrays
 
     def persistent_load(self, index: int) -> Array:
         return self._left_out[index]
@@ -156,10 +156,10 @@ def _send_state(
         pickler.dump(state[0])
 
     problem = error_text_of(read_and_pickle)
-    layouts = [(array.dtype, array.shape) for array in pickler.left_out]
+    layouts = [(array.dtype, array.shape) for array in pickler.left_out_arrays]
     broadcast_object((problem, file.getvalue(), layouts), root_rank, "state.parts", process_set)
     _raise_if_problem(problem, root_rank)
-    contiguous_arrays = [arrays.contiguous_on_host(array) for array in pickler.left_out]
+    contiguous_arrays = [arrays.contiguous_on_host(array) for array in pickler.left_out_arrays]
     _broadcast_all(broadcast, _with_call_names(contiguous_arrays), root_rank, process_set)
     return state[0]
 
@@ -185,15 +185,16 @@ def _raise_if_problem(problem: str, root_rank: int) -> None:
 
 def _broadcast_all(
     broadcast: BroadcastAsync,
-    arrays_by_call_name: Iterable[tuple[str, Array]],
+    named_arrays: Iterable[tuple[str, Array]],
     root_rank: int,
     process_set: Group,
 ) -> list[Array]:
     """Broadcast the arrays under these names. If a call cannot start or fails, wait for all other
-    calls before the error is raised: the other ranks make them, and their names become free."""
+    calls before the error is raised, because the other ranks make these calls, and the names of the
+    calls must become free."""
     errors = CollectedErrors()
     handles: list[Handle[Array]] = []
-    for name, array in arrays_by_call_name:
+    for name, array in named_arrays:
 
         def start(name: str = name, array: Array = array) -> None:
             handles.append(broadcast(array, root_rank, name, process_set))

@@ -6,7 +6,7 @@ from farandole.elastic import HostsUpdatedInterrupt
 from farandole.errors import FarandoleError
 
 # Any error of a collective call: a rank is gone, or ranks disagree. The error of an invalid call is
-# also a ValueError, as Horovod's programs expect.
+# also a ValueError, as programs that were written for Horovod expect.
 HorovodInternalError = FarandoleError
 
 

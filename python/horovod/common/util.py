@@ -43,8 +43,8 @@ def check_extension(ext_name: str, ext_env_var: str, pkg_path: str, *args: str) 
 
 def extension_available(ext_base_name: str, verbose: bool = False) -> bool:
     """Return whether the framework ("torch", "tensorflow" ...) works here, without importing it."""
-    works = ext_base_name in ("torch", "tensorflow")
-    return works and importlib.util.find_spec(ext_base_name) is not None
+    is_supported = ext_base_name in ("torch", "tensorflow")
+    return is_supported and importlib.util.find_spec(ext_base_name) is not None
 
 
 def gpu_available(ext_base_name: str, verbose: bool = False) -> bool:
@@ -124,10 +124,10 @@ def is_version_greater_equal_than(ver: str, target: str) -> bool:
 
 
 def _release_numbers(version: Any) -> list[int]:
-    found = re.match(r"\d+(\.\d+)*", version) if isinstance(version, str) else None
-    if found is None:
+    number_match = re.match(r"\d+(\.\d+)*", version) if isinstance(version, str) else None
+    if number_match is None:
         raise ValueError(f"{version!r} is not a version; write it as in 1.2.3")
-    numbers = [int(number) for number in found[0].split(".")]
+    numbers = [int(number) for number in number_match[0].split(".")]
     while numbers and numbers[-1] == 0:
         numbers.pop()
     return numbers

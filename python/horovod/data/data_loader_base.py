@@ -36,7 +36,7 @@ class _Epoch:
         # Each entry is a list and an error. The list has one batch, and the error is None. In the
         # last entry, the list is empty; the error is not None if loading has failed.
         self._entries: queue.Queue[tuple[list[Any], BaseException | None]] = queue.Queue(queue_size)
-        self._closed = threading.Event()
+        self._is_closed = threading.Event()
         self._batches = batches
         self._thread = threading.Thread(target=self._load, name="horovod-data", daemon=True)
         self._thread.start()
@@ -52,7 +52,7 @@ class _Epoch:
 
     def close(self) -> None:
         """End the thread as soon as it has loaded its current batch."""
-        self._closed.set()
+        self._is_closed.set()
         self._drop_entries()  # the thread may wait for room in the queue
         self._thread.join()
         self._drop_entries()
@@ -67,12 +67,12 @@ class _Epoch:
         failure: BaseException | None = None
         try:
             for batch in self._batches:
-                if self._closed.is_set():
+                if self._is_closed.is_set():
                     return
                 self._entries.put(([batch], None))
         except BaseException as error:  # __iter__() raises it
             failure = error
-        if not self._closed.is_set():  # after close(), no one takes entries from the queue
+        if not self._is_closed.is_set():  # after close(), no one takes entries from the queue
             self._entries.put(([], failure))
 
 
@@ -81,11 +81,12 @@ class AsyncDataLoaderMixin:
 
         class AsyncLoader(AsyncDataLoaderMixin, MyLoader): ...
 
-    Name the mixin before the loader, a subclass of BaseDataLoader. The thread ends with the epoch,
-    or when the training loop leaves the epoch early.
+    Name the mixin before the loader class, which must derive from BaseDataLoader. The
+    thread ends with the epoch, or when the training loop leaves the epoch early.
 
     Args:
-        async_loader_queue_size: The largest number of loaded batches that wait; 0: no thread.
+        async_loader_queue_size: The largest number of loaded batches that wait for the training
+            loop. 0: no thread.
         debug_data_loader: Ignored.
         args, kwargs: Arguments of the loader.
     """

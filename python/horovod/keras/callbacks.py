@@ -20,7 +20,7 @@ __all__ = [
 
 
 class BestModelCheckpoint(_callbacks.BestModelCheckpoint):
-    """farandole.keras.callbacks.BestModelCheckpoint, which saves whole models."""
+    """A farandole.keras.callbacks.BestModelCheckpoint that always saves whole models."""
 
     def __init__(
         self,

@@ -50,14 +50,14 @@ def run(
     `hostfile`, and return their results by rank. Other hosts are reached over ssh. np, min_np and
     max_np are older names of num_proc, min_num_proc and max_num_proc. Block until all workers have
     ended. If a worker fails, raise a WorkerError, which is a RuntimeError. Its text begins like the
-    text of Horovod's error, and continues with the worker's exception. Warn about other arguments
-    that have no meaning here.
+    text of Horovod's error, and continues with the worker's exception. Warn about arguments that
+    have no meaning here.
 
     With min_num_proc or host_discovery_script, the job is elastic, as with `horovodrun`. Its
     results are those of the workers that were in the last group. host_discovery_script may also be
     a function: see discover_hosts of farandole.run().
     """
-    given = dict(locals())
+    given_arguments = dict(locals())
     workers_min = min_np if min_num_proc is None else min_num_proc
     workers_max = max_np if max_num_proc is None else max_num_proc
     discovers_hosts = host_discovery_script is not None
@@ -65,31 +65,29 @@ def run(
     size = JobSize(np or num_proc, workers_min, workers_max, hosts, hostfile, script)
     workers = size.checked_workers()
     host_flags = size.host_flags()
-    on_several_hosts = bool(host_flags)
+    has_host_flags = bool(host_flags)
     elastic_settings = elastic_settings_of(host_flags, size.elastic_flags())
-    ignored = [
+    ignored_texts = [
         f"{name} has no meaning here: {why}"
-        for name, why in _ignored_arguments(on_several_hosts, elastic_settings).items()
-        if given[name] not in (None, False)
+        for name, why in _ignored_arguments(has_host_flags, elastic_settings).items()
+        if given_arguments[name] not in (None, False)
     ]
-    if ignored:
-        warnings.warn("; ".join(ignored), stacklevel=2)
-    interfaces = {}
-    if on_several_hosts and (names := network_interfaces or network_interface):
-        interfaces["FARANDOLE_NETWORK_INTERFACES"] = names
+    if ignored_texts:
+        warnings.warn("; ".join(ignored_texts), stacklevel=2)
+    interface_variables = {}
+    if has_host_flags and (names := network_interfaces or network_interface):
+        interface_variables["FARANDOLE_NETWORK_INTERFACES"] = names
     try:
         return farandole.run(
             func,
             args,
             kwargs,
             n=workers,
-            hosts=hosts if on_several_hosts and not discovers_hosts else None,
-            hostfile=hostfile
-            if on_several_hosts and hosts is None and not discovers_hosts
-            else None,
-            ssh_port=ssh_port if on_several_hosts else None,
-            ssh_identity_file=ssh_identity_file if on_several_hosts else None,
-            env=worker_variables(on_several_hosts) | interfaces,
+            hosts=hosts if has_host_flags and not discovers_hosts else None,
+            hostfile=hostfile if has_host_flags and hosts is None and not discovers_hosts else None,
+            ssh_port=ssh_port if has_host_flags else None,
+            ssh_identity_file=ssh_identity_file if has_host_flags else None,
+            env=worker_variables(has_host_flags) | interface_variables,
             prefix=OUTPUT_PREFIX,
             output_dir=output_filename,
             start_timeout=start_timeout,
@@ -118,7 +116,7 @@ def _with_text_of_horovod(error: WorkerError) -> WorkerError:
     return WorkerError(text, error.rank, error.exit_code, exception_texts)
 
 
-def _ignored_arguments(on_several_hosts: bool, elastic_settings: Sequence[str]) -> dict[str, str]:
+def _ignored_arguments(has_host_flags: bool, elastic_settings: Sequence[str]) -> dict[str, str]:
     """Return the arguments of run() that have no effect in such a job, with the reasons. For
     `elastic_settings`, see elastic_settings_of()."""
     reasons = {
@@ -126,7 +124,7 @@ def _ignored_arguments(on_several_hosts: bool, elastic_settings: Sequence[str]) 
         for flag in FLAGS
         for argument in flag.arguments or (flag.name,)
         if flag.why_ignored
-        and not (on_several_hosts and flag.to_run_flags)
+        and not (has_host_flags and flag.to_run_flags)
         and flag.name not in elastic_settings
         and argument in inspect.signature(run).parameters
     }

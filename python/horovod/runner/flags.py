@@ -19,8 +19,8 @@ MEBIBYTE = 1024 * 1024
 class Flag:
     """One setting. Its value is None if it was not given.
 
-    negated: the flags that set it to False. If there are any, the flags in `names` set it to True,
-        and none of these flags takes a value.
+    negating_names: the flags that set it to False. If there are any, the flags in `names` set it to
+        True, and none of these flags takes a value.
     arguments: the names of the setting as arguments of run(), if they differ from `name`.
     key: the section and the key in a configuration file.
     to_run_flags: returns the arguments of `farandole run` for a value.
@@ -34,7 +34,7 @@ class Flag:
     name: str
     names: tuple[str, ...]
     type: Callable[[str], Any] | None = None
-    negated: tuple[str, ...] = ()
+    negating_names: tuple[str, ...] = ()
     arguments: tuple[str, ...] = ()
     key: tuple[str, str] | None = None
     metavar: str | None = None
@@ -67,16 +67,16 @@ def _cooldown_flags(seconds: list[int]) -> list[str]:
     return ["--cooldown-range", ",".join(map(str, seconds))]
 
 
-def _stall_check_flags(enabled: bool) -> list[str]:
-    return [] if enabled else ["--stall-warning", "0", "--stall-limit", "0"]
+def _stall_check_flags(is_enabled: bool) -> list[str]:
+    return [] if is_enabled else ["--stall-warning", "0", "--stall-limit", "0"]
 
 
-def _mark_cycles_flags(marked: bool) -> list[str]:
-    return ["--timeline-mark-cycles"] if marked else []
+def _mark_cycles_flags(marks_cycles: bool) -> list[str]:
+    return ["--timeline-mark-cycles"] if marks_cycles else []
 
 
-def _log_time_flags(shown: bool) -> list[str]:
-    return [] if shown else ["--log-hide-time"]
+def _log_time_flags(shows_time: bool) -> list[str]:
+    return [] if shows_time else ["--log-hide-time"]
 
 
 def _binding_flags(value: str) -> list[str]:
@@ -106,7 +106,7 @@ def _ignored_switch(name: str, section: str, key: str, why_ignored: str) -> Flag
     return Flag(
         name,
         (f"--{name.replace('_', '-')}",),
-        negated=(f"--no-{name.replace('_', '-')}",),
+        negating_names=(f"--no-{name.replace('_', '-')}",),
         key=(section, key),
         why_ignored=why_ignored,
     )
@@ -254,7 +254,7 @@ FLAGS = (
     Flag(
         "timeline_mark_cycles",
         ("--timeline-mark-cycles",),
-        negated=("--no-timeline-mark-cycles",),
+        negating_names=("--no-timeline-mark-cycles",),
         key=("timeline", "mark_cycles"),
         to_run_flags=_mark_cycles_flags,
         help="Whether the timeline marks each call that is made while none is in flight.",
@@ -282,7 +282,7 @@ FLAGS = (
     Flag(
         "stall_check",
         ("--stall-check",),
-        negated=("--no-stall-check",),
+        negating_names=("--no-stall-check",),
         key=("stall_check", "enabled"),
         to_run_flags=_stall_check_flags,
         help="Whether the launcher says for which ranks a call waits.",
@@ -337,7 +337,7 @@ FLAGS = (
     Flag(
         "log_with_timestamp",
         ("--log-with-timestamp", "--no-log-hide-timestamp"),
-        negated=("--log-without-timestamp", "--log-hide-timestamp"),
+        negating_names=("--log-without-timestamp", "--log-hide-timestamp"),
         key=("logging", "with_timestamp"),
         to_run_flags=_log_time_flags,
         help="Whether log lines have the time.",

@@ -25,7 +25,8 @@ class JobSize:
     host_discovery_script: str | None = None
 
     def checked_workers(self) -> int:
-        """Return the number of workers with which the job starts. Raises ValueError."""
+        """Return the number of workers with which the job starts. Raises ValueError if the numbers
+        of workers are missing or contradict each other."""
         if self.workers is None:
             raise ValueError("how many workers? For example `horovodrun -np 2 python train.py`")
         if self.workers < 1:
@@ -61,7 +62,8 @@ class JobSize:
     def host_flags(self) -> list[str]:
         """Return the flags of `farandole run` for the hosts; none if this host is the only one.
 
-        Raises ValueError, or OSError for the host file. Call checked_workers() before.
+        Raises ValueError if the hosts are wrong or have too few slots, or OSError if the host file
+        cannot be read. Call checked_workers() before.
         """
         hosts: list[HostInfo] = []
         flags: list[str] = []

@@ -83,27 +83,27 @@ def make_parser() -> argparse.ArgumentParser:
         help="Also put the time before every line.",
     )
     _add_host_flags(parser)
-    exclusive = parser.add_mutually_exclusive_group()
+    exclusive_group = parser.add_mutually_exclusive_group()
     for flag in FLAGS:
-        _add_flag(exclusive if flag.name.startswith("use_") else parser, flag)
+        _add_flag(exclusive_group if flag.name.startswith("use_") else parser, flag)
     return parser
 
 
 def _add_host_flags(parser: argparse.ArgumentParser) -> None:
-    exclusive = parser.add_mutually_exclusive_group()
-    exclusive.add_argument(
+    exclusive_group = parser.add_mutually_exclusive_group()
+    exclusive_group.add_argument(
         "-H",
         "--hosts",
         metavar="HOST:N,...",
         help="The hosts, and how many workers each can have. Other hosts are reached over ssh.",
     )
-    exclusive.add_argument(
+    exclusive_group.add_argument(
         "-hostfile",
         "--hostfile",
         metavar="FILE",
         help="The same, from a file with lines such as: host1 slots=N.",
     )
-    exclusive.add_argument(
+    exclusive_group.add_argument(
         "--host-discovery-script",
         metavar="COMMAND",
         help="A command that lists the hosts of an elastic job; it runs every second.",
@@ -125,7 +125,7 @@ def _add_flag(parser: argparse._ActionsContainer, flag: Flag) -> None:
             help=text,
         )
         return
-    for names, value in ((flag.names, True), (flag.negated, False)):
+    for names, value in ((flag.names, True), (flag.negating_names, False)):
         if names:
             parser.add_argument(
                 *names, dest=flag.name, action="store_const", const=value, help=text
@@ -157,24 +157,25 @@ def job_size_of(arguments: argparse.Namespace) -> JobSize:
 
 
 def values_of(arguments: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
-    """Return the settings of the command line and the file, and the unknown keys of the file."""
+    """Return the values of the flags on the command line and in the configuration file, by name,
+    and the unknown keys of the file."""
     values: dict[str, Any] = {}
-    unknown: list[str] = []
+    unknown_keys: list[str] = []
     if arguments.config_file is not None:
         try:
-            values, unknown = read_config(arguments.config_file)
+            values, unknown_keys = read_config(arguments.config_file)
         except (OSError, ValueError) as error:
             raise ValueError(f"--config-file {arguments.config_file}: {error}") from None
     from_command_line = {flag.name: getattr(arguments, flag.name) for flag in FLAGS}
     return values | {
         name: value for name, value in from_command_line.items() if value is not None
-    }, unknown
+    }, unknown_keys
 
 
 def ignored_settings(
     values: dict[str, Any],
-    unknown: Sequence[str] = (),
-    on_several_hosts: bool = False,
+    unknown_keys: Sequence[str] = (),
+    has_host_flags: bool = False,
     elastic_settings: Sequence[str] = (),
 ) -> list[str]:
     """Return a line for every given setting that has no effect here. See elastic_settings_of()."""
@@ -182,7 +183,7 @@ def ignored_settings(
         f"{flag.names[0]} has no meaning here: {flag.why_ignored}"
         for flag in FLAGS
         if flag.why_ignored
-        and not (on_several_hosts and flag.to_run_flags)
+        and not (has_host_flags and flag.to_run_flags)
         and flag.name not in elastic_settings
         and values.get(flag.name) not in (None, False)
     ]
@@ -193,21 +194,21 @@ def ignored_settings(
         for why in [flag.why_value_ignored(values[flag.name])]
         if why
     ]
-    return lines + [f"the key {key} of the file has no meaning here" for key in unknown]
+    return lines + [f"the key {key} of the file has no meaning here" for key in unknown_keys]
 
 
 def run_arguments(
     workers: int,
     values: dict[str, Any],
-    with_time: bool,
+    shows_time: bool,
     host_flags: Sequence[str] = (),
     elastic_flags: Sequence[str] = (),
 ) -> list[str]:
     """Return the arguments of `farandole` for a job with these settings, without the user's
     program."""
     words = ["run", "-n", str(workers), *host_flags]
-    words += ["--prefix", ("{time}" if with_time else "") + OUTPUT_PREFIX]
-    for name, value in worker_variables(on_several_hosts=bool(host_flags)).items():
+    words += ["--prefix", ("{time}" if shows_time else "") + OUTPUT_PREFIX]
+    for name, value in worker_variables(has_host_flags=bool(host_flags)).items():
         words += ["-x", f"{name}={value}"]
     words += elastic_flags
     elastic_settings = elastic_settings_of(host_flags, elastic_flags)
@@ -258,7 +259,7 @@ def run_controller(
     js_run: Callable[[], object],
     verbosity: int | None,
 ) -> None:
-    """Call gloo_run, mpi_run or js_run, as asked for; call gloo_run if none is asked for.
+    """Call gloo_run, mpi_run or js_run, as use_… asks for; by default, call gloo_run.
     `verbosity` has no effect."""
     if is_gloo_used(use_gloo, use_mpi, use_jsrun):
         gloo_run()
@@ -278,16 +279,16 @@ def run_commandline() -> None:
     try:
         size = job_size_of(arguments)
         workers, host_flags = size.checked_workers(), size.host_flags()
-        values, unknown = values_of(arguments)
+        values, unknown_keys = values_of(arguments)
         program = program_of(arguments.command)
         command = launcher_command()
     except (OSError, ValueError, farandole.FarandoleError) as error:
         parser.error(str(error))
-    with_time, elastic_flags = arguments.prefix_output_with_timestamp, size.elastic_flags()
-    words = run_arguments(workers, values, with_time, host_flags, elastic_flags)
+    shows_time, elastic_flags = arguments.prefix_output_with_timestamp, size.elastic_flags()
+    words = run_arguments(workers, values, shows_time, host_flags, elastic_flags)
     words = [command, *words, "--", *program]
     elastic_settings = elastic_settings_of(host_flags, elastic_flags)
-    lines = ignored_settings(values, unknown, bool(host_flags), elastic_settings)
+    lines = ignored_settings(values, unknown_keys, bool(host_flags), elastic_settings)
     if arguments.verbose:
         lines.append(f"starting {shlex.join(words)}")
     for line in lines:

@@ -26,5 +26,5 @@ from horovod.tensorflow.util import vars_to_refs as vars_to_refs
 
 
 def __getattr__(name: str) -> _Any:
-    # For SyncBatchNormalization, which imports Keras. So Keras is imported only on first use.
+    # SyncBatchNormalization imports Keras, so it is imported only on first use.
     return getattr(_farandole, name)

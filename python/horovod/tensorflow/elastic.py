@@ -12,5 +12,5 @@ __all__ = ["TensorFlowKerasState", "TensorFlowState", "run"]
 
 
 def __getattr__(name: str) -> Any:
-    # For TensorFlowKerasState, which imports Keras. So Keras is imported only on first use.
+    # TensorFlowKerasState imports Keras, so it is imported only on first use.
     return getattr(_elastic, name)

@@ -12,5 +12,5 @@ def vars_to_refs(vars: Iterable[Any]) -> list[Any]:
 
 
 def refs_to_vars(refs: Iterable[Any]) -> list[Any]:
-    """Return the variables of vars_to_refs()."""
+    """Return the variables to which references from vars_to_refs() refer."""
     return [reference.deref() for reference in refs]

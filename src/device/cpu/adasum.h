@@ -25,27 +25,27 @@ namespace farandole {
 // is at index i (i + 1) / 2 + j.
 constexpr std::size_t dot_product_count(std::size_t inputs) { return inputs * (inputs + 1) / 2; }
 
-// Adds the dot products of a part of the inputs to `sums`. They are read from `from`, which need
-// not be aligned.
+// Reads the dot products of a part of the inputs from `from`, which need not be aligned, and adds
+// them to `sums`.
 void add_partial_dot_products(std::span<double> sums, const std::byte* from);
 
 // Computes the weight of each input in the result from the dot products of whole inputs, and
-// multiplies it by `scale`.
+// multiplies each weight by `scale`.
 // - If inputs cancel each other out to less than 2^-16 of their length, the remainder counts as
-//   zero, because its direction consists mostly of rounding errors. A float64 vector shorter than
-//   10^-154 also counts as zero.
+//   zero, because rounding errors determine its direction. A float64 vector shorter than 10^-154
+//   also counts as zero.
 // - If an input contains an infinity or a NaN, all results are NaN. They may also be NaN if a
 //   float64 vector is longer than 10^154.
 void compute_adasum_weights(std::span<const double> products, double scale,
                             std::span<double> weights);
 
-// The two passes. Each call processes the same part of all inputs. A null pointer means an input of
-// zeros; at least one input must not be null, except if `count` is 0. All sums are computed in
-// float64, in an order that depends only on `count`. So every processor computes the same bits,
-// except those of NaNs. Any thread may call it; no alignment is needed.
+// The two passes of an Adasum. Each call processes the same part of all inputs. A null pointer
+// means an input of zeros; at least one input must not be null, except if `count` is 0. All results
+// are computed in float64, in an order that depends only on `count`. So every processor computes
+// the same bits, except those of NaNs. Any thread may call these functions; no alignment is needed.
 class Adasum {
  public:
-  static bool supports(DType dtype);  // float16, bfloat16, float32, float64
+  static bool supports(DType dtype);  // true for float16, bfloat16, float32, float64
 
   explicit Adasum(DType dtype, const InstructionSet& set = instruction_sets().front());
 

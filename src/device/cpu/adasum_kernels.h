@@ -90,8 +90,8 @@ struct Lanes<Float16Element> {
   }
 };
 
-// Reads and writes the last vector, which has fewer than eight elements. Reading fills the rest
-// with zeros.
+// Reads and writes the last vector, which has fewer than eight elements. Reading fills the missing
+// elements with zeros.
 template <class Element>
 struct PartialVector {
   explicit PartialVector(std::int64_t count)
@@ -126,7 +126,7 @@ struct Products {
 };
 
 template <class Element, bool kSquare>
-void multiply(const ProductArguments& arguments) {
+void compute_products(const ProductArguments& arguments) {
   Products<kSquare> partial_products[kVectorsInParallel] = {};
   Doubles left[2];
   Doubles right[2];
@@ -208,8 +208,8 @@ struct AdasumRow {
 template <class Element>
   requires requires { sizeof(Lanes<Element>); }
 struct AdasumRow<Element> {
-  static constexpr AdasumKernels kRow = {.square = multiply<Element, true>,
-                                         .product = multiply<Element, false>,
+  static constexpr AdasumKernels kRow = {.square = compute_products<Element, true>,
+                                         .product = compute_products<Element, false>,
                                          .add_weighted = add_weighted<Element>};
 };
 

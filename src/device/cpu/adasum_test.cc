@@ -255,7 +255,7 @@ TEST(Adasum, works_with_the_largest_and_smallest_float32_values) {
   EXPECT_EQ(adasum<float>({large, opposite}), Vector(5000, 0));
 }
 
-// The sum of the first two vectors is so small that its direction consists of rounding errors. The
+// The sum of the first two vectors is so small that rounding errors determine its direction. The
 // combination with the third vector must not magnify these errors.
 TEST(Adasum, does_not_magnify_rounding_errors_if_vectors_nearly_cancel_out) {
   for (int exponent = -1; exponent > -60; --exponent) {

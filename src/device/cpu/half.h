@@ -52,7 +52,7 @@ template <class Bits, class Floats>
   // float16.
   const Floats shifted = __builtin_bit_cast(Floats, magnitude) + __builtin_bit_cast(float, kHalf);
   const Bits subnormal = __builtin_bit_cast(Bits, shifted) - kHalf;
-  const Bits quiet_nan = ((magnitude >> 13) & 0x3ffU) | 0x7e00U;  // as processors make it
+  const Bits quiet_nan = ((magnitude >> 13) & 0x3ffU) | 0x7e00U;  // the NaN that processors produce
   const Bits infinity_or_nan = magnitude > 0x7f800000U ? quiet_nan : (bits & 0U) + 0x7c00U;
   Bits half = magnitude < kSmallestNormal ? subnormal : normal;
   half = magnitude >= kTooLarge ? infinity_or_nan : half;

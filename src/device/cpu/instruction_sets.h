@@ -5,7 +5,7 @@
 
 namespace farandole {
 
-extern const KernelTable kBaselineKernels;  // SSE2 or NEON, which always exist
+extern const KernelTable kBaselineKernels;  // SSE2 or NEON, which every x86-64 or ARM64 CPU has
 extern const KernelTable kAvx2Kernels;      // AVX2, F16C
 extern const KernelTable kAvx512Kernels;    // AVX-512 F, BW, DQ and VL
 

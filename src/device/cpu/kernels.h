@@ -12,9 +12,9 @@
 
 namespace farandole {
 
-// The arguments of one kernel call. They are byte pointers, because user memory may be unaligned.
-// They are not spans, because a kernel must not call inline functions of other headers (see
-// vector_kernels.h).
+// The arguments of one kernel call. The pointers are byte pointers, because user memory may be
+// unaligned. They are not spans, because a kernel must not call inline functions of other headers
+// (see vector_kernels.h).
 struct KernelArguments {
   const std::byte* const* inputs;
   std::int64_t input_count;
@@ -29,9 +29,9 @@ using Kernel = void (*)(const KernelArguments&);
 
 // The kernels of one dtype and one reduction. A pointer is null if there is no such kernel.
 struct KernelVariants {
-  Kernel unscaled = nullptr;             // for scales of 1
-  Kernel unscaled_two_inputs = nullptr;  // for scales of 1 and exactly two inputs
-  Kernel scaled = nullptr;               // any scales
+  Kernel unscaled = nullptr;             // if both scales are 1
+  Kernel unscaled_two_inputs = nullptr;  // if both scales are 1 and there are two inputs
+  Kernel scaled = nullptr;               // for any scales
 };
 using KernelsOfDType = std::array<KernelVariants, kReduceOpNames.size()>;  // indexed by ReduceOp
 using KernelTable = std::array<KernelsOfDType, kDTypes.size()>;            // indexed by DType

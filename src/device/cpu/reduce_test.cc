@@ -1,6 +1,6 @@
-// The reference computes one element at a time by the rules in reduce.h, in wider types if the
-// result depends on them. It shares only half.h with the kernels, and half_test.cc tests that
-// header.
+// These tests compare the kernels with a reference. It computes one element at a time by the rules
+// in reduce.h, in wider types if the result depends on them. It shares only half.h with the
+// kernels, and half_test.cc tests that header.
 #include "device/cpu/reduce.h"
 
 #include <gmock/gmock.h>

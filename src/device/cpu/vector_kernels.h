@@ -15,7 +15,8 @@ namespace farandole {
 namespace {
 
 // The number of registers in a chunk of one input; a chunk has 256 bytes with wide registers. If
-// another core has just written the data, chunks of 128 bytes take 20 % longer on an AMD EPYC.
+// another core has just written the data, chunks of 128 bytes take 20 % longer on an AMD EPYC, both
+// for sums and for larger computations.
 constexpr int kRegistersPerChunk = kWidth == 64 ? 4 : 8;
 
 struct Sum {
@@ -32,8 +33,8 @@ struct Product {
     return a * b;
   }
 };
-// If a or b is a NaN, the result is a NaN. A comparison with a NaN is false and selects b. So the
-// code selects a explicitly if a is a NaN.
+// If `a` or `b` is a NaN, the result is a NaN. A comparison with a NaN is false and selects `b`. So
+// the code selects `a` explicitly if `a` is a NaN.
 struct Min {
   template <class Lanes>
   [[gnu::always_inline]] static Lanes combine(Lanes a, Lanes b) {
@@ -120,7 +121,8 @@ struct Chunk {
   __builtin_memcpy(memory, &last_bytes, sizeof(last_bytes));
 }
 
-// Copies the last elements, which do not fill a chunk, into a buffer and reduces them there.
+// Reduces the last elements, which do not fill a chunk. A buffer of a whole chunk takes the place
+// of each input and output.
 template <class Element, class Op, bool kScaled>
 [[gnu::noinline]] void reduce_last_elements(const KernelArguments& arguments, std::int64_t offset,
                                             std::int64_t bytes) {

@@ -12,19 +12,19 @@ namespace {
 // Alternates between IPv6 and IPv4. So if one family does not work, the dialer loses only one
 // pause.
 std::vector<SocketAddress> alternate_families(const std::vector<SocketAddress>& addresses) {
-  std::vector<SocketAddress> ordered;
-  std::deque<SocketAddress> remaining(addresses.begin(), addresses.end());
-  while (!remaining.empty()) {
-    auto next = remaining.begin();
-    if (!ordered.empty()) {
-      const bool v6_next = !ordered.back().is_v6;
-      next = std::ranges::find(remaining, v6_next, &SocketAddress::is_v6);
-      if (next == remaining.end()) next = remaining.begin();
+  std::vector<SocketAddress> ordered_addresses;
+  std::deque<SocketAddress> remaining_addresses(addresses.begin(), addresses.end());
+  while (!remaining_addresses.empty()) {
+    auto next_address = remaining_addresses.begin();
+    if (!ordered_addresses.empty()) {
+      const bool v6_next = !ordered_addresses.back().is_v6;
+      next_address = std::ranges::find(remaining_addresses, v6_next, &SocketAddress::is_v6);
+      if (next_address == remaining_addresses.end()) next_address = remaining_addresses.begin();
     }
-    ordered.push_back(*next);
-    remaining.erase(next);
+    ordered_addresses.push_back(*next_address);
+    remaining_addresses.erase(next_address);
   }
-  return ordered;
+  return ordered_addresses;
 }
 
 }  // namespace
@@ -50,7 +50,7 @@ Result<std::unique_ptr<Dialer>> Dialer::start(const TlsContext& context, const D
 void Dialer::begin_round(TimePoint now) {
   for (std::size_t i = 0; i < targets_.size(); ++i) untried_targets_.push_back(i);
   // The first round begins without a pause.
-  next_start_ = rounds_begun_ == 0 ? now : now + options_.pause * (1 << (rounds_begun_ - 1));
+  next_attempt_time_ = rounds_begun_ == 0 ? now : now + options_.pause * (1 << (rounds_begun_ - 1));
   ++rounds_begun_;
 }
 
@@ -65,34 +65,34 @@ Result<std::unique_ptr<Connection>> Dialer::try_connect(TimePoint now) {
       final_error_ = Status::fix_call("this dialer has handed out its connection");
       return connection;
     }
-    if (confirming_) break;  // the only remaining attempt
+    if (is_confirming_) break;  // the only remaining attempt
   }
-  if (now >= deadline_) return final_error_ = failure("there was no connection in time");
-  while (!confirming_ && !untried_targets_.empty() && next_start_ <= now)
-    FARANDOLE_TRY(begin_next(now));
+  if (now >= deadline_) return final_error_ = connect_error("there was no connection in time");
+  while (!is_confirming_ && !untried_targets_.empty() && next_attempt_time_ <= now)
+    FARANDOLE_TRY(begin_next_attempt(now));
   if (attempts_.empty() && untried_targets_.empty()) {
-    if (rounds_begun_ >= options_.rounds) return final_error_ = failure("no address works");
+    if (rounds_begun_ >= options_.rounds) return final_error_ = connect_error("no address works");
     begin_round(now);
   }
   return std::unique_ptr<Connection>();
 }
 
-Status Dialer::begin_next(TimePoint now) {
+Status Dialer::begin_next_attempt(TimePoint now) {
   const std::size_t index = untried_targets_.front();
   untried_targets_.pop_front();
   Target& target = targets_[index];
   ++target.tries;
-  auto wire = TcpConnection::dial(target.address, options_.from, options_.tcp);
+  auto wire = TcpConnection::dial(target.address, options_.local_address, options_.tcp);
   if (!wire.ok()) {
     target.last_error = wire.status();
     return {};  // try the next address without a pause
   }
   auto session = TlsSession::dial(context_, *std::move(wire), options_.link);
   FARANDOLE_TRY(events_.add(session->descriptor(), index, true));
-  attempts_.push_back({.target = index,
+  attempts_.push_back({.target_index = index,
                        .session = std::move(session),
                        .deadline = now + options_.attempt_time_max});
-  next_start_ = now + options_.pause;
+  next_attempt_time_ = now + options_.pause;
   return {};
 }
 
@@ -100,7 +100,7 @@ Status Dialer::begin_next(TimePoint now) {
 Result<std::unique_ptr<Connection>> Dialer::advance(Attempts::iterator attempt, TimePoint now) {
   TlsSession& session = *attempt->session;
   const auto progress = session.try_handshake();
-  if (!progress.ok() && session.peer_closed_handshake()) was_turned_away_ = true;
+  if (!progress.ok() && session.reached_peer()) was_rejected_ = true;
   if (progress.ok() && *progress == TlsSession::Progress::kDone) {
     events_.remove(session.descriptor());
     return std::unique_ptr<Connection>(std::move(attempt->session));
@@ -117,10 +117,11 @@ Result<std::unique_ptr<Connection>> Dialer::advance(Attempts::iterator attempt, 
         now);
     return std::unique_ptr<Connection>();
   }
-  if (*progress == TlsSession::Progress::kConfirming && !confirming_) drop_all_except(attempt);
+  if (*progress == TlsSession::Progress::kConfirming && !is_confirming_) drop_all_except(attempt);
   if (session.has_unsent() != attempt->waits_to_send) {
     attempt->waits_to_send = session.has_unsent();
-    FARANDOLE_TRY(events_.change(session.descriptor(), attempt->target, attempt->waits_to_send));
+    FARANDOLE_TRY(
+        events_.change(session.descriptor(), attempt->target_index, attempt->waits_to_send));
   }
   return std::unique_ptr<Connection>();
 }
@@ -131,32 +132,33 @@ void Dialer::drop(Attempts::iterator attempt) {
 }
 
 void Dialer::give_up(Attempts::iterator attempt, const Status& reason, TimePoint now) {
-  targets_[attempt->target].last_error = reason;
+  targets_[attempt->target_index].last_error = reason;
   drop(attempt);
-  confirming_ = false;
-  if (!untried_targets_.empty()) next_start_ = std::min(next_start_, now);
+  is_confirming_ = false;
+  if (!untried_targets_.empty()) next_attempt_time_ = std::min(next_attempt_time_, now);
 }
 
 void Dialer::drop_all_except(Attempts::iterator chosen) {
-  confirming_ = true;
+  is_confirming_ = true;
   // The peer may already have accepted this connection, and it accepts only one connection. So this
   // attempt has no time limit except the deadline of the dialer.
   chosen->deadline = TimePoint::max();
   for (auto attempt = attempts_.begin(); attempt != attempts_.end();) {
     const auto current = attempt++;
     if (current == chosen) continue;
-    untried_targets_.push_front(current->target);
+    untried_targets_.push_front(current->target_index);
     drop(current);
   }
 }
 
-Status Dialer::failure(const char* reason) const {
+Status Dialer::connect_error(const char* reason) const {
   std::string text =
       format_text("cannot connect to {}: {}", name_of(options_.link.listener), reason);
   for (const Target& target : targets_) {
-    const auto in_progress = std::ranges::any_of(
-        attempts_, [&](const Attempt& attempt) { return &targets_[attempt.target] == &target; });
-    const std::string last_error_text = in_progress && confirming_
+    const auto in_progress = std::ranges::any_of(attempts_, [&](const Attempt& attempt) {
+      return &targets_[attempt.target_index] == &target;
+    });
+    const std::string last_error_text = in_progress && is_confirming_
                                             ? "it has not confirmed the connection yet"
                                         : !target.last_error.ok() ? target.last_error.message()
                                         : in_progress             ? "no answer yet"
@@ -168,10 +170,11 @@ Status Dialer::failure(const char* reason) const {
 }
 
 TimePoint Dialer::next_deadline() const {
-  TimePoint next = deadline_;
-  for (const Attempt& attempt : attempts_) next = std::min(next, attempt.deadline);
-  if (!confirming_ && !untried_targets_.empty()) next = std::min(next, next_start_);
-  return next;
+  TimePoint earliest = deadline_;
+  for (const Attempt& attempt : attempts_) earliest = std::min(earliest, attempt.deadline);
+  if (!is_confirming_ && !untried_targets_.empty())
+    earliest = std::min(earliest, next_attempt_time_);
+  return earliest;
 }
 
 }  // namespace farandole

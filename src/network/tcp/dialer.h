@@ -23,9 +23,9 @@
 namespace farandole {
 
 struct DialOptions {
-  std::vector<SocketAddress> addresses{};  // the best address first
-  std::optional<SocketAddress> from{};     // the local address for peers of the same address family
-  Link link{};                             // link.listener is the peer
+  std::vector<SocketAddress> addresses{};               // the best address first
+  std::optional<SocketAddress> local_address{};         // used for peers of the same address family
+  Link link{};                                          // link.listener is the peer
   Duration pause = std::chrono::milliseconds(250);      // between the attempts at two addresses
   Duration attempt_time_max = std::chrono::seconds(5);  // until the peer has proven its identity
   int rounds = 3;  // how often each address is tried; the pauses between the rounds grow
@@ -35,11 +35,13 @@ struct DialOptions {
 // One thread at a time may use it; no function blocks. To sleep, poll descriptor() for POLLIN, up
 // to next_deadline(). The peer accepts at most one connection of a dialer. When the peer has proven
 // its identity on one connection and only its confirmation is missing, the dialer ends all other
-// attempts. It then waits for the confirmation until its deadline, because a slow peer may already
-// have accepted this connection. It tries the other addresses again only if this connection fails.
+// attempts. The dialer then waits for the confirmation until its own deadline, because a slow peer
+// may already have accepted this connection. It tries the other addresses again only if this
+// connection fails.
 class Dialer {
  public:
-  // `context` is borrowed, also by the connection. Errors: kFixCall if there is no address; kStop.
+  // `context` must outlive the dialer and the connection. Errors: kFixCall if there is no address;
+  // kStop.
   static Result<std::unique_ptr<Dialer>> start(const TlsContext& context,
                                                const DialOptions& options, TimePoint now,
                                                TimePoint deadline);
@@ -50,14 +52,14 @@ class Dialer {
   Result<std::unique_ptr<Connection>> try_connect(TimePoint now);
 
   // Whether a process at one of the addresses has closed a connection during the handshake.
-  bool peer_closed_handshake() const { return was_turned_away_; }
+  bool was_rejected() const { return was_rejected_; }
 
   int descriptor() const { return events_.descriptor(); }  // borrowed, for poll()
   TimePoint next_deadline() const;
 
  private:
   struct Attempt {
-    std::size_t target;  // index in targets_
+    std::size_t target_index;  // in targets_
     std::unique_ptr<TlsSession> session;
     TimePoint deadline;
     bool waits_to_send = true;
@@ -72,12 +74,12 @@ class Dialer {
   Dialer(const TlsContext& context, const DialOptions& options, EventSet events,
          TimePoint deadline);
   void begin_round(TimePoint now);
-  Status begin_next(TimePoint now);
+  Status begin_next_attempt(TimePoint now);
   Result<std::unique_ptr<Connection>> advance(Attempts::iterator attempt, TimePoint now);
   void drop(Attempts::iterator attempt);
   void give_up(Attempts::iterator attempt, const Status& reason, TimePoint now);
   void drop_all_except(Attempts::iterator chosen);
-  Status failure(const char* reason) const;
+  Status connect_error(const char* reason) const;
 
   const TlsContext& context_;
   DialOptions options_;
@@ -86,10 +88,10 @@ class Dialer {
   std::vector<Target> targets_;
   std::deque<std::size_t> untried_targets_;  // indices of targets, for this round
   Attempts attempts_;
-  bool confirming_ = false;  // there is one attempt, which waits for the peer's confirmation
-  bool was_turned_away_ = false;
+  bool is_confirming_ = false;  // there is one attempt, which waits for the peer's confirmation
+  bool was_rejected_ = false;
   int rounds_begun_ = 0;
-  TimePoint next_start_;
+  TimePoint next_attempt_time_;
   Status final_error_;
 };
 

@@ -19,9 +19,9 @@ using ::testing::HasSubstr;
 // An address at which a socket listens, but no process answers.
 struct SilentAddress {
   SilentAddress() {
-    const KernelAddress any = kernel_address_of(address_of("127.0.0.1:0"));
+    const KernelAddress any_port_address = kernel_address_of(address_of("127.0.0.1:0"));
     socket = Descriptor(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    EXPECT_EQ(::bind(socket.get(), any.get(), any.bytes), 0);
+    EXPECT_EQ(::bind(socket.get(), any_port_address.get(), any_port_address.bytes), 0);
     EXPECT_EQ(::listen(socket.get(), 10), 0);
   }
   SocketAddress listen_address() const { return *own_address_of(socket.get()); }
@@ -58,8 +58,8 @@ class DialerTest : public ::testing::Test {
         while (accepted_.empty()) accept();
         return connection;
       }
-      const TimePoint next = std::min(dialer->next_deadline(), listener_->next_deadline());
-      sleep_for({dialer->descriptor(), listener_->descriptor()}, next);
+      const TimePoint wake_time = std::min(dialer->next_deadline(), listener_->next_deadline());
+      sleep_for({dialer->descriptor(), listener_->descriptor()}, wake_time);
     }
   }
 
@@ -91,8 +91,9 @@ TEST_F(DialerTest, ConnectsOverBothFamilies) {
 }
 
 TEST_F(DialerTest, FindsTheAddressThatWorks) {
-  const SilentAddress silent;
-  options_.addresses = {silent.listen_address(), dead_address(), address_of("224.0.0.1:1"), v6_};
+  const SilentAddress silent_address;
+  options_.addresses = {silent_address.listen_address(), dead_address(), address_of("224.0.0.1:1"),
+                        v6_};
   const auto connection = dial(*context_);
   ASSERT_TRUE(connection.ok()) << connection.status().message();
   EXPECT_EQ(accepted_.size(), 1u);
@@ -113,17 +114,18 @@ TEST_F(DialerTest, IsAcceptedOnlyOnce) {
 }
 
 TEST_F(DialerTest, ListsTheErrorOfEachAddress) {
-  const SilentAddress silent;
-  const SocketAddress dead = dead_address();
-  options_.addresses = {silent.listen_address(), dead, address_of("224.0.0.1:1")};
+  const SilentAddress silent_address;
+  const SocketAddress closed_address = dead_address();
+  options_.addresses = {silent_address.listen_address(), closed_address, address_of("224.0.0.1:1")};
   options_.attempt_time_max = std::chrono::milliseconds(100);
   options_.rounds = 2;
   const Status error = dial(*context_).status();
   EXPECT_EQ(error.code(), StatusCode::kRebuildGroup);
   EXPECT_THAT(error.message(), HasSubstr("cannot connect to worker 0: no address works; "));
-  EXPECT_THAT(error.message(), HasSubstr(silent.listen_address().text() +
+  EXPECT_THAT(error.message(), HasSubstr(silent_address.listen_address().text() +
                                          " (tried 2 times): no answer within 100 ms; "));
-  EXPECT_THAT(error.message(), HasSubstr(dead.text() + " (tried 2 times): the TCP connection "));
+  EXPECT_THAT(error.message(),
+              HasSubstr(closed_address.text() + " (tried 2 times): the TCP connection "));
   EXPECT_THAT(error.message(), HasSubstr("Connection refused (no process listens there); "));
   EXPECT_THAT(error.message(), HasSubstr("224.0.0.1:1 (tried 2 times): the TCP connection "));
 }
@@ -131,15 +133,15 @@ TEST_F(DialerTest, ListsTheErrorOfEachAddress) {
 TEST_F(DialerTest, IsRejectedWithAnotherSecret) {
   options_.addresses = {v4_};
   options_.rounds = 1;
-  const auto stranger = context_of('t');
-  const Status error = dial(*stranger).status();
+  const auto other_context = context_of('t');
+  const Status error = dial(*other_context).status();
   EXPECT_EQ(error.code(), StatusCode::kRebuildGroup);
   EXPECT_TRUE(accepted_.empty());
 }
 
 TEST_F(DialerTest, EndsAtItsDeadline) {
-  const SilentAddress silent;
-  options_.addresses = {silent.listen_address(), dead_address()};
+  const SilentAddress silent_address;
+  options_.addresses = {silent_address.listen_address(), dead_address()};
   const TimePoint now = std::chrono::steady_clock::now();
   const auto dialer = *Dialer::start(*context_, options_, now, now + std::chrono::seconds(1));
   EXPECT_EQ(*dialer->try_connect(now), nullptr);
@@ -159,8 +161,8 @@ TEST_F(DialerTest, WaitsForTheConfirmationUntilItsDeadline) {
   const TimePoint deadline = now + std::chrono::hours(1);
   const auto dialer = *Dialer::start(*context_, options_, now, deadline);
   const TimePoint limit = test_deadline();
-  // The listener answers. Then the test does not call it until the time limit of an attempt is
-  // over.
+  // The listener answers. Then the test does not call the listener again until the time limit of an
+  // attempt is over.
   while (dialer->next_deadline() != deadline && std::chrono::steady_clock::now() < limit) {
     accept();
     ASSERT_EQ(*dialer->try_connect(now), nullptr);
@@ -193,16 +195,17 @@ TEST_F(DialerTest, SaysAtItsDeadlineThatTheConfirmationIsMissing) {
 }
 
 // While a forked child has a copy of a socket, the kernel does not remove the socket from the epoll
-// when we close it.
+// instance when we close it.
 TEST_F(DialerTest, RemovesAttemptsEvenIfAForkedChildHasCopies) {
-  const SilentAddress silent;
-  options_.addresses = {silent.listen_address()};
+  const SilentAddress silent_address;
+  options_.addresses = {silent_address.listen_address()};
   const TimePoint now = std::chrono::steady_clock::now();
   const auto dialer = *Dialer::start(*context_, options_, now, now + std::chrono::hours(1));
   ASSERT_EQ(*dialer->try_connect(now), nullptr);
-  const Descriptor accepted(::accept(silent.socket.get(), nullptr, nullptr));
+  const Descriptor accepted(::accept(silent_address.socket.get(), nullptr, nullptr));
   const ForkedChild child([] {});
-  ASSERT_EQ(*dialer->try_connect(now + options_.attempt_time_max), nullptr);  // gives up
+  ASSERT_EQ(*dialer->try_connect(now + options_.attempt_time_max),
+            nullptr);  // gives up the attempt
   ASSERT_EQ(::send(accepted.get(), "x", 1, MSG_NOSIGNAL), 1);
   EXPECT_FALSE(is_readable(dialer->descriptor(), 100));
 }

@@ -38,13 +38,13 @@ Result<Endpoint> Endpoint::parse(std::string_view text) {
   std::string_view host = text.substr(0, colon);
   const std::string_view digits = text.substr(colon + 1);
   Endpoint endpoint;
-  const auto [rest, error] =
+  const auto [digits_end, error] =
       std::from_chars(digits.data(), digits.data() + digits.size(), endpoint.port);
-  if (error != std::errc() || rest != digits.data() + digits.size() || endpoint.port == 0)
+  if (error != std::errc() || digits_end != digits.data() + digits.size() || endpoint.port == 0)
     return endpoint_error("the port must be a number from 1 to 65535");
-  const bool bracketed = host.size() > 2 && host.front() == '[' && host.back() == ']';
-  if (bracketed) host = host.substr(1, host.size() - 2);
-  if (bracketed != (host.find(':') != std::string_view::npos))
+  const bool has_brackets = host.size() > 2 && host.front() == '[' && host.back() == ']';
+  if (has_brackets) host = host.substr(1, host.size() - 2);
+  if (has_brackets != (host.find(':') != std::string_view::npos))
     return endpoint_error("an IPv6 address needs brackets, and only an IPv6 address has them");
   endpoint.host = host;
   if (!check_host_name(endpoint.host).ok())
@@ -54,17 +54,19 @@ Result<Endpoint> Endpoint::parse(std::string_view text) {
 
 std::string Endpoint::text() const { return host_and_port(host, port); }
 
-bool is_only_loopback(const Endpoint& endpoint, const std::vector<SocketAddress>& found) {
+bool is_only_loopback(const Endpoint& endpoint,
+                      const std::vector<SocketAddress>& endpoint_addresses) {
   const bool is_name = !SocketAddress::parse_ip(endpoint.host).ok();
   return is_name && endpoint.host != "localhost" &&
-         std::ranges::all_of(found, [](const auto& address) { return address.is_loopback(); });
+         std::ranges::all_of(endpoint_addresses,
+                             [](const auto& address) { return address.is_loopback(); });
 }
 
 Result<std::vector<SocketAddress>> own_addresses(
-    const Endpoint& endpoint, const std::vector<SocketAddress>& found,
+    const Endpoint& endpoint, const std::vector<SocketAddress>& endpoint_addresses,
     const std::vector<InterfaceAddress>& host_addresses, std::string_view listener) {
   std::vector<SocketAddress> listen_addresses;
-  for (const SocketAddress& address : found)
+  for (const SocketAddress& address : endpoint_addresses)
     if (belongs_to_host(address, host_addresses) &&
         std::ranges::find(listen_addresses, address) == listen_addresses.end())
       listen_addresses.push_back(address);
@@ -72,7 +74,7 @@ Result<std::vector<SocketAddress>> own_addresses(
   return Status::fix_call(format_text(
       "{0} cannot listen at {1}: {2} is not an address of this host (see `ip address`); the "
       "endpoint must be on the host of {0}",
-      listener, endpoint.text(), addresses_text(found)));
+      listener, endpoint.text(), addresses_text(endpoint_addresses)));
 }
 
 }  // namespace farandole

@@ -24,13 +24,15 @@ struct Endpoint {
 // Whether the endpoint is a name that has only loopback addresses, and is not localhost. Other
 // hosts cannot reach us at such addresses. Debian's /etc/hosts often has such a line for the host's
 // own name.
-bool is_only_loopback(const Endpoint& endpoint, const std::vector<SocketAddress>& found);
+bool is_only_loopback(const Endpoint& endpoint,
+                      const std::vector<SocketAddress>& endpoint_addresses);
 
-// Returns the addresses in `found` that belong to this host. `found` are the addresses of the
-// endpoint's host, `host_addresses` those of this host. A pure function. `listener` is the name of
-// this process in errors ("node 0"). Errors: kFixCall if there is none.
+// Returns those of `endpoint_addresses` that belong to this host. `endpoint_addresses` are the
+// addresses of the endpoint's host, `host_addresses` those of this host. A pure function.
+// `listener` is the name of this process in errors ("node 0"). Errors: kFixCall if no address
+// belongs to this host.
 Result<std::vector<SocketAddress>> own_addresses(
-    const Endpoint& endpoint, const std::vector<SocketAddress>& found,
+    const Endpoint& endpoint, const std::vector<SocketAddress>& endpoint_addresses,
     const std::vector<InterfaceAddress>& host_addresses, std::string_view listener);
 
 }  // namespace farandole

@@ -8,7 +8,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-SocketAddress address(const std::string& text) { return *SocketAddress::parse(text); }
+SocketAddress parsed_address(const std::string& text) { return *SocketAddress::parse(text); }
 
 Status error_of(const std::string& text) { return Endpoint::parse(text).status(); }
 
@@ -36,25 +36,31 @@ TEST(Endpoint, SaysWhatIsWrong) {
 }
 
 TEST(Endpoint, ListensAtItsOwnAddressesOnly) {
-  const std::vector<InterfaceAddress> host{{"eth0", *SocketAddress::parse_ip("10.0.0.1")},
-                                           {"eth0", *SocketAddress::parse_ip("fd00::1")}};
+  const std::vector<InterfaceAddress> host_addresses{{"eth0", *SocketAddress::parse_ip("10.0.0.1")},
+                                                     {"eth0", *SocketAddress::parse_ip("fd00::1")}};
   const Endpoint endpoint{"node0", 4711};
-  const auto own = own_addresses(
-      endpoint, {address("10.0.0.1:4711"), address("[fd00::1]:4711"), address("10.0.0.9:4711")},
-      host, "node 0");
-  ASSERT_TRUE(own.ok()) << own.status().message();
-  EXPECT_EQ(*own, (std::vector{address("10.0.0.1:4711"), address("[fd00::1]:4711")}));
-  const auto none = own_addresses(endpoint, {address("10.0.0.9:4711")}, host, "node 0");
-  EXPECT_THAT(none.status().message(), HasSubstr("10.0.0.9 is not an address of this host"));
-  EXPECT_THAT(none.status().message(), HasSubstr("must be on the host of node 0"));
+  const auto own_result =
+      own_addresses(endpoint,
+                    {parsed_address("10.0.0.1:4711"), parsed_address("[fd00::1]:4711"),
+                     parsed_address("10.0.0.9:4711")},
+                    host_addresses, "node 0");
+  ASSERT_TRUE(own_result.ok()) << own_result.status().message();
+  EXPECT_EQ(*own_result,
+            (std::vector{parsed_address("10.0.0.1:4711"), parsed_address("[fd00::1]:4711")}));
+  const auto foreign_result =
+      own_addresses(endpoint, {parsed_address("10.0.0.9:4711")}, host_addresses, "node 0");
+  EXPECT_THAT(foreign_result.status().message(),
+              HasSubstr("10.0.0.9 is not an address of this host"));
+  EXPECT_THAT(foreign_result.status().message(), HasSubstr("must be on the host of node 0"));
 }
 
 TEST(Endpoint, RecognizesNamesWithOnlyLoopbackAddresses) {
-  const std::vector<SocketAddress> loopback{address("127.0.1.1:4711")};
+  const std::vector<SocketAddress> loopback{parsed_address("127.0.1.1:4711")};
   EXPECT_TRUE(is_only_loopback({"node0", 4711}, loopback));
   EXPECT_FALSE(is_only_loopback({"localhost", 4711}, loopback));
   EXPECT_FALSE(is_only_loopback({"127.0.1.1", 4711}, loopback));
-  EXPECT_FALSE(is_only_loopback({"node0", 4711}, {loopback.front(), address("10.0.0.1:4711")}));
+  EXPECT_FALSE(
+      is_only_loopback({"node0", 4711}, {loopback.front(), parsed_address("10.0.0.1:4711")}));
 }
 
 }  // namespace

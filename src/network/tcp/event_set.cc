@@ -47,7 +47,7 @@ void EventSet::remove(int descriptor) {
   ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, descriptor, nullptr);
 }
 
-Result<std::vector<std::uint64_t>> EventSet::ready() const {
+Result<std::vector<std::uint64_t>> EventSet::ready_ids() const {
   std::array<epoll_event, 64> events{};
   const int count = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), 0);
   if (count < 0 && errno != EINTR) return event_error("epoll_wait");

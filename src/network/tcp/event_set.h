@@ -22,7 +22,7 @@ class EventSet {
   Status change(int descriptor, std::uint64_t id, bool to_send);
   void remove(int descriptor);
   // Returns the ids of descriptors that are ready now. Does not block.
-  Result<std::vector<std::uint64_t>> ready() const;
+  Result<std::vector<std::uint64_t>> ready_ids() const;
 
   int descriptor() const { return epoll_.get(); }  // borrowed; readable if an id is ready
 

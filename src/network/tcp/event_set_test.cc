@@ -17,22 +17,22 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 TEST(EventSet, NamesTheDescriptorsThatAreReady) {
-  std::array<int, 2> ends{-1, -1};
-  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends.data()), 0);
-  const Descriptor first_end(ends[0]);
-  const Descriptor second_end(ends[1]);
+  std::array<int, 2> sockets{-1, -1};
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, sockets.data()), 0);
+  const Descriptor first_end(sockets[0]);
+  const Descriptor second_end(sockets[1]);
   auto set = EventSet::make();
   ASSERT_TRUE(set.ok()) << set.status().message();
   ASSERT_TRUE(set->add(first_end.get(), 7, false).ok());
-  EXPECT_THAT(*set->ready(), IsEmpty());
+  EXPECT_THAT(*set->ready_ids(), IsEmpty());
   ASSERT_TRUE(set->change(first_end.get(), 8, true).ok());
-  EXPECT_THAT(*set->ready(), ElementsAre(8));
+  EXPECT_THAT(*set->ready_ids(), ElementsAre(8));
   ASSERT_TRUE(set->change(first_end.get(), 9, false).ok());
-  EXPECT_THAT(*set->ready(), IsEmpty());
+  EXPECT_THAT(*set->ready_ids(), IsEmpty());
   ASSERT_EQ(::write(second_end.get(), "x", 1), 1);
-  EXPECT_THAT(*set->ready(), ElementsAre(9));
+  EXPECT_THAT(*set->ready_ids(), ElementsAre(9));
   set->remove(first_end.get());
-  EXPECT_THAT(*set->ready(), IsEmpty());
+  EXPECT_THAT(*set->ready_ids(), IsEmpty());
 }
 
 TEST(EventSet, ReportsErrorsOfTheSystem) {

@@ -58,17 +58,17 @@ Result<std::vector<SocketAddress>> look_up_host(const std::string& name, std::ui
   addrinfo hints{};
   hints.ai_family = AF_UNSPEC;
   hints.ai_socktype = SOCK_STREAM;
-  addrinfo* first = nullptr;
-  const int error = ::getaddrinfo(name.c_str(), nullptr, &hints, &first);
+  addrinfo* entries = nullptr;
+  const int error = ::getaddrinfo(name.c_str(), nullptr, &hints, &entries);
   if (error != 0)
     return Status::retry(error == EAI_SYSTEM ? std::strerror(errno) : ::gai_strerror(error));
-  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(first, &::freeaddrinfo);
-  std::vector<SocketAddress> found;
-  for (const addrinfo* entry = first; entry != nullptr; entry = entry->ai_next) {
+  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(entries, &::freeaddrinfo);
+  std::vector<SocketAddress> addresses;
+  for (const addrinfo* entry = entries; entry != nullptr; entry = entry->ai_next) {
     FARANDOLE_TRY_ASSIGN(const SocketAddress address, socket_address_of(entry->ai_addr));
-    found.push_back(address.with_port(port));
+    addresses.push_back(address.with_port(port));
   }
-  return found;
+  return addresses;
 }
 
 Result<std::vector<SocketAddress>> resolve_host(const std::string& name, std::uint16_t port,
@@ -76,13 +76,13 @@ Result<std::vector<SocketAddress>> resolve_host(const std::string& name, std::ui
   FARANDOLE_TRY(check_host_name(name));
   auto pause = kFirstPause;
   for (int tries = 1;; ++tries) {
-    auto found = look_up(name, port);
-    if (found.ok() || found.status().code() != StatusCode::kRetry) return found;
+    auto addresses = look_up(name, port);
+    if (addresses.ok() || addresses.status().code() != StatusCode::kRetry) return addresses;
     const TimePoint now = std::chrono::steady_clock::now();
     if (now >= deadline)
       return Status::stop(format_text(
           "cannot find the host '{}' after {} tries: {}; check the name and the DNS of this host",
-          name, tries, found.status().message()));
+          name, tries, addresses.status().message()));
     // A name server does not notify us when a name appears. So we ask again after a pause.
     const auto time_left = std::chrono::ceil<std::chrono::milliseconds>(deadline - now);
     ::poll(nullptr, 0, static_cast<int>(std::min(time_left, pause).count()));

@@ -23,7 +23,8 @@ Result<std::vector<SocketAddress>> look_up_host(const std::string& name, std::ui
 // Returns the addresses of a host, with this port, in the system's order of preference. Tries again
 // until the deadline, because the name of a container that is just starting is often not known yet.
 // Blocks. It may block beyond the deadline, because /etc/resolv.conf sets the time limit of one
-// look-up. Errors: kFixCall if `name` cannot be a name, kStop if the name was not found in time.
+// look-up. Errors: kFixCall if `name` is neither a host name nor an IP address, kStop if the name
+// was not found in time.
 Result<std::vector<SocketAddress>> resolve_host(const std::string& name, std::uint16_t port,
                                                 TimePoint deadline,
                                                 const HostLookup& look_up = look_up_host);

@@ -23,10 +23,10 @@ TEST(HostName, IsANameOrAnAddress) {
         std::string("a\0b", 3), std::string(64, 'a'), std::string("ü"), std::string("[::1]")}) {
     EXPECT_EQ(check_host_name(name).code(), StatusCode::kFixCall) << name;
   }
-  std::string longest;
-  for (int i = 0; i < 127; ++i) longest += "a.";
-  EXPECT_TRUE(check_host_name(longest).ok());
-  EXPECT_FALSE(check_host_name("b" + longest).ok());
+  std::string longest_name;
+  for (int i = 0; i < 127; ++i) longest_name += "a.";
+  EXPECT_TRUE(check_host_name(longest_name).ok());
+  EXPECT_FALSE(check_host_name("b" + longest_name).ok());
   EXPECT_THAT(check_host_name("a\nb").message(), HasSubstr("'a\\x0ab' is neither a host name nor"));
 }
 
@@ -41,15 +41,15 @@ TEST(HostName, AnAddressNeedsNoServer) {
 
 TEST(HostName, IsLookedUpUntilItIsKnown) {
   int tries = 0;
-  const auto found =
+  const auto addresses =
       resolve_host("late", 80, test_deadline(), [&](const std::string& name, auto port) {
         EXPECT_EQ(name, "late");
         if (++tries < 3) return Result<std::vector<SocketAddress>>(Status::retry("not yet"));
         return Result<std::vector<SocketAddress>>(
             std::vector{address_of("10.0.0.1:1").with_port(port)});
       });
-  ASSERT_TRUE(found.ok()) << found.status().message();
-  EXPECT_EQ(found->at(0).text(), "10.0.0.1:80");
+  ASSERT_TRUE(addresses.ok()) << addresses.status().message();
+  EXPECT_EQ(addresses->at(0).text(), "10.0.0.1:80");
   EXPECT_EQ(tries, 3);
 }
 
@@ -58,9 +58,9 @@ TEST(HostName, AnUnknownNameIsAnError) {
   const auto always_unknown = [](const auto&, auto) {
     return Result<std::vector<SocketAddress>>(Status::retry("Name or service not known"));
   };
-  const auto found = resolve_host("nowhere", 80, now, always_unknown);
-  EXPECT_EQ(found.status().code(), StatusCode::kStop);
-  EXPECT_EQ(found.status().message(),
+  const auto addresses = resolve_host("nowhere", 80, now, always_unknown);
+  EXPECT_EQ(addresses.status().code(), StatusCode::kStop);
+  EXPECT_EQ(addresses.status().message(),
             "cannot find the host 'nowhere' after 1 tries: Name or service not known; check the "
             "name and the DNS of this host");
   EXPECT_EQ(resolve_host("a b", 80, now, always_unknown).status().code(), StatusCode::kFixCall);

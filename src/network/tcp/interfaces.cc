@@ -23,16 +23,16 @@ namespace {
 constexpr std::array<std::string_view, 14> kVirtualNames{
     "docker", "br-",   "virbr",  "veth", "cni", "flannel", "cali",
     "lxc",    "lxdbr", "podman", "vnet", "tun", "tap",     "kube"};
-constexpr int kTiers = 4;
+constexpr int kTierCount = 4;
 
 struct Entry {
   std::string name{};
-  bool whole_name = false;
+  bool is_whole_name = false;
   std::optional<AddressRange> range{};
 
   bool matches(const InterfaceAddress& candidate) const {
     if (range) return range->contains(candidate.address);
-    return whole_name ? candidate.interface == name : candidate.interface.starts_with(name);
+    return is_whole_name ? candidate.interface == name : candidate.interface.starts_with(name);
   }
 };
 
@@ -51,9 +51,9 @@ Result<Entry> parse_entry(const std::string& text) {
     FARANDOLE_TRY_ASSIGN(const AddressRange range, AddressRange::parse(text));
     return Entry{.range = range};
   }
-  const bool beginning = text.back() == '*';
-  return Entry{.name = beginning ? text.substr(0, text.size() - 1) : text,
-               .whole_name = !beginning};
+  const bool is_beginning = text.back() == '*';
+  return Entry{.name = is_beginning ? text.substr(0, text.size() - 1) : text,
+               .is_whole_name = !is_beginning};
 }
 
 Result<std::vector<Entry>> parse_entries(const std::vector<std::string>& texts) {
@@ -73,8 +73,10 @@ bool any_matches(const std::vector<Entry>& entries, const InterfaceAddress& cand
 int tier_of(const InterfaceAddress& candidate) {
   if (candidate.address.is_loopback()) return 3;
   if (candidate.address.is_link_local()) return 2;
-  const auto begins = [&](std::string_view name) { return candidate.interface.starts_with(name); };
-  return std::ranges::any_of(kVirtualNames, begins) ? 1 : 0;
+  const auto begins_with = [&](std::string_view name) {
+    return candidate.interface.starts_with(name);
+  };
+  return std::ranges::any_of(kVirtualNames, begins_with) ? 1 : 0;
 }
 
 Status no_address_error(const std::vector<InterfaceAddress>& host, const InterfaceChoice& choice) {
@@ -95,18 +97,18 @@ Status no_address_error(const std::vector<InterfaceAddress>& host, const Interfa
 }  // namespace
 
 Result<std::vector<InterfaceAddress>> list_interface_addresses() {
-  ifaddrs* first = nullptr;
-  if (::getifaddrs(&first) != 0)
+  ifaddrs* entries = nullptr;
+  if (::getifaddrs(&entries) != 0)
     return Status::stop(
         format_text("cannot list the network interfaces of this host: {}", std::strerror(errno)));
-  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(first, &::freeifaddrs);
-  std::vector<InterfaceAddress> found;
-  for (const ifaddrs* entry = first; entry != nullptr; entry = entry->ifa_next) {
+  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(entries, &::freeifaddrs);
+  std::vector<InterfaceAddress> addresses;
+  for (const ifaddrs* entry = entries; entry != nullptr; entry = entry->ifa_next) {
     if (entry->ifa_addr == nullptr || (entry->ifa_flags & IFF_UP) == 0) continue;
     const auto address = socket_address_of(entry->ifa_addr);
-    if (address.ok()) found.push_back({entry->ifa_name, *address});
+    if (address.ok()) addresses.push_back({entry->ifa_name, *address});
   }
-  return found;
+  return addresses;
 }
 
 Result<std::vector<SocketAddress>> choose_addresses(const std::vector<InterfaceAddress>& host,
@@ -114,16 +116,16 @@ Result<std::vector<SocketAddress>> choose_addresses(const std::vector<InterfaceA
   FARANDOLE_TRY_ASSIGN(const auto use, parse_entries(choice.use));
   FARANDOLE_TRY_ASSIGN(const auto avoid, parse_entries(choice.avoid));
   std::vector<SocketAddress> chosen;
-  const auto choose = [&](const InterfaceAddress& candidate) {
+  const auto add_unless_avoided = [&](const InterfaceAddress& candidate) {
     if (!any_matches(avoid, candidate) && std::ranges::count(chosen, candidate.address) == 0)
       chosen.push_back(candidate.address);
   };
   for (const Entry& entry : use)
     for (const InterfaceAddress& candidate : host)
-      if (entry.matches(candidate)) choose(candidate);
-  for (int tier = 0; use.empty() && chosen.empty() && tier < kTiers; ++tier)
+      if (entry.matches(candidate)) add_unless_avoided(candidate);
+  for (int tier = 0; use.empty() && chosen.empty() && tier < kTierCount; ++tier)
     for (const InterfaceAddress& candidate : host)
-      if (tier_of(candidate) == tier) choose(candidate);
+      if (tier_of(candidate) == tier) add_unless_avoided(candidate);
   if (chosen.empty()) return no_address_error(host, choice);
   return chosen;
 }

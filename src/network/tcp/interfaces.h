@@ -15,11 +15,11 @@ struct InterfaceAddress {
   SocketAddress address;  // its port is 0
 };
 
-// An entry is the name of an interface ("eth0"), the beginning of names ("ib*"), an address, or a
-// range of addresses ("10.0.0.0/8").
+// An entry of a list is the name of an interface ("eth0"), the beginning of names ("ib*"), an
+// address, or a range of addresses ("10.0.0.0/8").
 struct InterfaceChoice {
-  std::vector<std::string> use{};  // empty: the default choice
-  std::vector<std::string> avoid{};
+  std::vector<std::string> use{};    // empty: the default choice
+  std::vector<std::string> avoid{};  // overrides `use`
 };
 
 // Errors: kStop.

@@ -36,13 +36,14 @@ inline Bytes bytes_of(const std::string& text) {
 
 // Returns a secret that consists of this character.
 inline JobSecret secret_of(char fill) {
-  std::array<int, 2> ends{-1, -1};
-  EXPECT_EQ(::pipe(ends.data()), 0);
-  const Descriptor from(ends[0]);
-  const Descriptor to(ends[1]);
+  std::array<int, 2> pipe_ends{-1, -1};
+  EXPECT_EQ(::pipe(pipe_ends.data()), 0);
+  const Descriptor read_end(pipe_ends[0]);
+  const Descriptor write_end(pipe_ends[1]);
   const std::string bytes(kSecretBytes, fill);
-  EXPECT_EQ(::write(to.get(), bytes.data(), bytes.size()), static_cast<ssize_t>(kSecretBytes));
-  auto secret = JobSecret::read_descriptor(from.get(), test_deadline());
+  EXPECT_EQ(::write(write_end.get(), bytes.data(), bytes.size()),
+            static_cast<ssize_t>(kSecretBytes));
+  auto secret = JobSecret::read_descriptor(read_end.get(), test_deadline());
   EXPECT_TRUE(secret.ok()) << secret.status().message();
   return *std::move(secret);
 }
@@ -60,18 +61,18 @@ class ForkedChild {
   // Forks a child that calls `action`, and waits until it has done this.
   template <class Action>
   explicit ForkedChild(Action action) {
-    std::array<int, 2> ends{-1, -1};
-    EXPECT_EQ(::pipe(ends.data()), 0);
-    const Descriptor from(ends[0]);
-    const Descriptor to(ends[1]);
+    std::array<int, 2> pipe_ends{-1, -1};
+    EXPECT_EQ(::pipe(pipe_ends.data()), 0);
+    const Descriptor read_end(pipe_ends[0]);
+    const Descriptor write_end(pipe_ends[1]);
     pid_ = ::fork();
     char done = 1;
     if (pid_ == 0) {
       action();
-      if (::write(to.get(), &done, 1) != 1) ::_exit(1);
+      if (::write(write_end.get(), &done, 1) != 1) ::_exit(1);
       for (;;) ::pause();
     }
-    EXPECT_EQ(::read(from.get(), &done, 1), 1);
+    EXPECT_EQ(::read(read_end.get(), &done, 1), 1);
   }
   ~ForkedChild() {
     ::kill(pid_, SIGKILL);
@@ -121,7 +122,7 @@ struct TlsPair {
       if (!listener_error.ok()) listener->close();
     }
   }
-  bool proven() const {
+  bool is_proven() const {
     return dialer_done && listener_done && dialer_error.ok() && listener_error.ok();
   }
 
@@ -145,19 +146,19 @@ struct TlsPair {
 
 // Sends all bytes from one end and receives them at the other end, in turns. Returns the received
 // bytes; after an error, some bytes are missing.
-inline Bytes transfer(Connection& from, Connection& to, std::span<const std::byte> bytes) {
+inline Bytes transfer(Connection& sender, Connection& receiver, std::span<const std::byte> bytes) {
   Bytes received(bytes.size());
-  std::size_t sent = 0;
-  std::size_t count = 0;
+  std::size_t sent_bytes = 0;
+  std::size_t received_bytes = 0;
   const TimePoint limit = test_deadline();
-  while (count < bytes.size() && std::chrono::steady_clock::now() < limit) {
-    const auto sent_now = from.try_send({}, bytes.subspan(sent));
-    if (sent_now.ok()) sent += *sent_now;
-    const auto received_now = to.try_receive(std::span(received).subspan(count));
+  while (received_bytes < bytes.size() && std::chrono::steady_clock::now() < limit) {
+    const auto sent_now = sender.try_send({}, bytes.subspan(sent_bytes));
+    if (sent_now.ok()) sent_bytes += *sent_now;
+    const auto received_now = receiver.try_receive(std::span(received).subspan(received_bytes));
     if (!received_now.ok()) break;
-    count += *received_now;
+    received_bytes += *received_now;
   }
-  received.resize(count);
+  received.resize(received_bytes);
   return received;
 }
 

@@ -26,7 +26,7 @@ namespace farandole {
 
 struct JobSecret::Page {
   std::byte secret[kSecretBytes];
-  bool present;  // false in a forked child, because the kernel has cleared its page
+  bool is_present;  // false in a forked child, because the kernel has cleared its page
 };
 
 namespace {
@@ -61,9 +61,9 @@ Status wait_for_secret(int descriptor, TimePoint deadline) {
       std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
   pollfd entry{descriptor, POLLIN, 0};
   const auto limit_ms = static_cast<int>(std::clamp<std::int64_t>(time_left.count(), 0, 1 << 30));
-  int ready = 0;
-  while ((ready = ::poll(&entry, 1, limit_ms)) < 0 && errno == EINTR) continue;
-  if (ready != 0) return {};  // read() reports errors
+  int poll_result = 0;
+  while ((poll_result = ::poll(&entry, 1, limit_ms)) < 0 && errno == EINTR) continue;
+  if (poll_result != 0) return {};  // if poll() failed, read() reports the error
   return Status::retry("the job's secret has not arrived in time");
 }
 
@@ -101,7 +101,7 @@ Result<JobSecret> JobSecret::generate() {
   // For up to 256 bytes, getrandom() always returns all bytes.
   if (::getrandom(secret.page_->secret, kSecretBytes, 0) != kSecretBytes)
     return secret_error("getrandom");
-  secret.page_->present = true;
+  secret.page_->is_present = true;
   return secret;
 }
 
@@ -128,12 +128,12 @@ Result<JobSecret> JobSecret::read_descriptor(int descriptor, TimePoint deadline)
     if (bytes_read > 0) count += static_cast<std::size_t>(bytes_read);
     if (bytes_read < 0 && errno != EINTR && errno != EAGAIN) return secret_error("read");
   }
-  secret.page_->present = true;
+  secret.page_->is_present = true;
   return secret;
 }
 
 Status JobSecret::check_present() const {
-  if (page_->present) return {};
+  if (page_->is_present) return {};
   return Status::stop(
       "the job's secret is not available in a child process after fork(); start a process of its "
       "own instead");
@@ -142,9 +142,9 @@ Status JobSecret::check_present() const {
 Status JobSecret::write_to(int descriptor) const {
   FARANDOLE_TRY(check_present());
   for (std::size_t count = 0; count < kSecretBytes;) {
-    const ssize_t more = ::write(descriptor, page_->secret + count, kSecretBytes - count);
-    if (more >= 0) count += static_cast<std::size_t>(more);
-    if (more < 0 && errno != EINTR) return secret_error("write");
+    const ssize_t bytes_written = ::write(descriptor, page_->secret + count, kSecretBytes - count);
+    if (bytes_written >= 0) count += static_cast<std::size_t>(bytes_written);
+    if (bytes_written < 0 && errno != EINTR) return secret_error("write");
   }
   return {};
 }

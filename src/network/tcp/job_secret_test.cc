@@ -32,9 +32,9 @@ Bytes key_of(const JobSecret& secret, const std::string& purpose) {
 }
 
 std::pair<Descriptor, Descriptor> make_pipe() {
-  std::array<int, 2> ends{-1, -1};
-  EXPECT_EQ(::pipe(ends.data()), 0);
-  return {Descriptor(ends[0]), Descriptor(ends[1])};
+  std::array<int, 2> pipe_ends{-1, -1};
+  EXPECT_EQ(::pipe(pipe_ends.data()), 0);
+  return {Descriptor(pipe_ends[0]), Descriptor(pipe_ends[1])};
 }
 
 // A file with the given mode, in a new folder.
@@ -60,14 +60,14 @@ TEST(JobSecret, IsDifferentEachTime) {
 
 TEST(JobSecret, TravelsThroughADescriptor) {
   auto secret = JobSecret::generate();
-  auto [from, to] = make_pipe();
-  ASSERT_TRUE(secret->write_to(to.get()).ok());
-  ASSERT_EQ(::write(to.get(), "rest", 4), 4);
-  const auto read = JobSecret::read_descriptor(from.get(), test_deadline());
-  ASSERT_TRUE(read.ok()) << read.status().message();
-  EXPECT_EQ(key_of(*read, "a"), key_of(*secret, "a"));
+  auto [read_end, write_end] = make_pipe();
+  ASSERT_TRUE(secret->write_to(write_end.get()).ok());
+  ASSERT_EQ(::write(write_end.get(), "rest", 4), 4);
+  const auto read_result = JobSecret::read_descriptor(read_end.get(), test_deadline());
+  ASSERT_TRUE(read_result.ok()) << read_result.status().message();
+  EXPECT_EQ(key_of(*read_result, "a"), key_of(*secret, "a"));
   std::array<char, 8> next_bytes{};
-  EXPECT_EQ(::read(from.get(), next_bytes.data(), next_bytes.size()),
+  EXPECT_EQ(::read(read_end.get(), next_bytes.data(), next_bytes.size()),
             4);  // the reader has taken only the secret
 }
 
@@ -88,42 +88,44 @@ TEST(JobSecret, KeysAreThoseOfTheStandard) {
 
 TEST(JobSecret, IsReadFromAPrivateFile) {
   const SecretFile file(std::string(kSecretBytes, 's'), 0600);
-  const auto read = JobSecret::read_file(file.path);
-  ASSERT_TRUE(read.ok()) << read.status().message();
-  EXPECT_EQ(key_of(*read, "a"), key_of(secret_of('s'), "a"));
+  const auto read_result = JobSecret::read_file(file.path);
+  ASSERT_TRUE(read_result.ok()) << read_result.status().message();
+  EXPECT_EQ(key_of(*read_result, "a"), key_of(secret_of('s'), "a"));
 }
 
 TEST(JobSecret, RejectsOtherFiles) {
   const auto error_of = [](const std::string& path) {
-    const auto read = JobSecret::read_file(path);
-    EXPECT_EQ(read.status().code(), StatusCode::kFixCall);
-    return read.status().message();
+    const auto read_result = JobSecret::read_file(path);
+    EXPECT_EQ(read_result.status().code(), StatusCode::kFixCall);
+    return read_result.status().message();
   };
-  const SecretFile readable(std::string(kSecretBytes, 's'), 0640);
-  EXPECT_THAT(error_of(readable.path), HasSubstr("others can use it, because its mode is 0640"));
+  const SecretFile readable_file(std::string(kSecretBytes, 's'), 0640);
+  EXPECT_THAT(error_of(readable_file.path),
+              HasSubstr("others can use it, because its mode is 0640"));
   const SecretFile short_secret("short", 0600);
   EXPECT_THAT(error_of(short_secret.path),
               HasSubstr("it has 5 bytes; it must be a regular file of"));
   EXPECT_THAT(error_of(short_secret.folder), HasSubstr("it is not a regular file"));
   EXPECT_THAT(error_of(short_secret.path + "x"), HasSubstr("cannot open the file"));
   if (::getuid() != 0) GTEST_SKIP() << "only root can give a file to another user";
-  const SecretFile foreign(std::string(kSecretBytes, 's'), 0600);
-  ASSERT_EQ(::chown(foreign.path.c_str(), 65534, 65534), 0);
-  EXPECT_THAT(error_of(foreign.path), HasSubstr("it belongs to user id 65534"));
+  const SecretFile foreign_file(std::string(kSecretBytes, 's'), 0600);
+  ASSERT_EQ(::chown(foreign_file.path.c_str(), 65534, 65534), 0);
+  EXPECT_THAT(error_of(foreign_file.path), HasSubstr("it belongs to user id 65534"));
 }
 
 TEST(JobSecret, SaysIfTheStreamEndsOrStalls) {
-  auto [from, to] = make_pipe();
-  ASSERT_EQ(::write(to.get(), "half", 4), 4);
-  const auto late = JobSecret::read_descriptor(from.get(), std::chrono::steady_clock::now());
-  EXPECT_EQ(late.status().code(), StatusCode::kRetry);
-  ASSERT_EQ(::write(to.get(), "half", 4), 4);
-  to.reset();
-  const auto cut = JobSecret::read_descriptor(from.get(), test_deadline());
-  EXPECT_THAT(cut.status().message(), HasSubstr("ends after 4 of 32 bytes"));
-  EXPECT_THAT(JobSecret::read_descriptor(from.get() + 1000, test_deadline()).status().message(),
+  auto [read_end, write_end] = make_pipe();
+  ASSERT_EQ(::write(write_end.get(), "half", 4), 4);
+  const auto late_result =
+      JobSecret::read_descriptor(read_end.get(), std::chrono::steady_clock::now());
+  EXPECT_EQ(late_result.status().code(), StatusCode::kRetry);
+  ASSERT_EQ(::write(write_end.get(), "half", 4), 4);
+  write_end.reset();
+  const auto cut_result = JobSecret::read_descriptor(read_end.get(), test_deadline());
+  EXPECT_THAT(cut_result.status().message(), HasSubstr("ends after 4 of 32 bytes"));
+  EXPECT_THAT(JobSecret::read_descriptor(read_end.get() + 1000, test_deadline()).status().message(),
               HasSubstr("read: Bad file descriptor"));
-  EXPECT_THAT(JobSecret::generate()->write_to(from.get()).message(),
+  EXPECT_THAT(JobSecret::generate()->write_to(read_end.get()).message(),
               HasSubstr("write: Bad file descriptor"));
 }
 
@@ -145,12 +147,13 @@ TEST(JobSecret, IsErasedInForkedChildren) {
 TEST(JobSecret, LiesInAProtectedPage) {
   const JobSecret secret = secret_of('s');
   std::ifstream maps("/proc/self/smaps");
-  bool found = false;
+  bool is_page_protected = false;
   for (std::string line; std::getline(maps, line);)
-    found =
-        found || (line.starts_with("VmFlags:") && line.find(" lo ") != std::string::npos &&
-                  line.find(" dd ") != std::string::npos && line.find(" wf") != std::string::npos);
-  EXPECT_TRUE(found);
+    is_page_protected =
+        is_page_protected ||
+        (line.starts_with("VmFlags:") && line.find(" lo ") != std::string::npos &&
+         line.find(" dd ") != std::string::npos && line.find(" wf") != std::string::npos);
+  EXPECT_TRUE(is_page_protected);
 }
 
 TEST(JobSecret, NeedsMemoryThatCanBeLocked) {

@@ -12,8 +12,8 @@ namespace {
 // Returns false unless the whole text is a port.
 bool parse_port(std::string_view text, std::uint16_t& port) {
   const char* const end = text.data() + text.size();
-  const auto [rest, problem] = std::from_chars(text.data(), end, port);
-  return problem == std::errc() && rest == end && port > 0;
+  const auto [number_end, problem] = std::from_chars(text.data(), end, port);
+  return problem == std::errc() && number_end == end && port > 0;
 }
 
 }  // namespace
@@ -36,8 +36,8 @@ Result<PortRange> parse_ports(std::string_view text) {
   PortRange range;
   if (text.empty()) return range;
   const std::size_t dash = std::min(text.find('-'), text.size());
-  const std::string_view last = dash == text.size() ? text : text.substr(dash + 1);
-  if (parse_port(text.substr(0, dash), range.first) && parse_port(last, range.last) &&
+  const std::string_view last_text = dash == text.size() ? text : text.substr(dash + 1);
+  if (parse_port(text.substr(0, dash), range.first) && parse_port(last_text, range.last) &&
       range.first <= range.last)
     return range;
   return Status::fix_call(format_text(

@@ -25,9 +25,9 @@ TEST(ListenKnobs, PortsAreOnePortOrARange) {
   EXPECT_EQ(parse_ports("20000-20099")->last, 20099);
   EXPECT_EQ(parse_ports("65535")->first, 65535);
   EXPECT_EQ(parse_ports("65535")->last, 65535);
-  for (const char* const wrong : {"0", "65536", "2-1", "1-", "-1", "1-2-3", "1 - 2", "x"})
-    EXPECT_EQ(parse_ports(wrong).status(),
-              Status::fix_call("FARANDOLE_PORTS is \"" + std::string(wrong) +
+  for (const char* const invalid_text : {"0", "65536", "2-1", "1-", "-1", "1-2-3", "1 - 2", "x"})
+    EXPECT_EQ(parse_ports(invalid_text).status(),
+              Status::fix_call("FARANDOLE_PORTS is \"" + std::string(invalid_text) +
                                "\"; it must be a port from 1 to 65535, or a range such as "
                                "20000-20099"));
 }

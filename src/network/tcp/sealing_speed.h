@@ -8,7 +8,7 @@
 namespace farandole {
 
 // Seals records of 16 KiB with AES-128-GCM, the cipher of TlsSession, for `time`. Returns the bytes
-// per second of one core. Blocks for this time. To open data takes about as long as to seal it.
+// per second of one core. Blocks for this time. Opening data takes about as long as sealing it.
 // Errors: kStop if OpenSSL cannot seal.
 Result<double> measure_sealing_speed(std::chrono::milliseconds time);
 

@@ -58,37 +58,38 @@ Result<SocketAddress> address_from_socket(int socket, const char* call,
 }  // namespace
 
 Result<SocketAddress> SocketAddress::parse_ip(std::string_view text) {
-  SocketAddress parsed;
+  SocketAddress address;
   const std::size_t percent = text.find('%');
   const std::string ip(text.substr(0, percent));
   // Check this here, because inet_pton() and if_nametoindex() ignore all text after a zero byte.
   if (text.find('\0') != std::string_view::npos) return address_error(text, "it has a zero byte");
-  parsed.is_v6 = ip.find(':') != std::string::npos;
-  if (::inet_pton(parsed.is_v6 ? AF_INET6 : AF_INET, ip.c_str(), parsed.ip.data()) != 1)
+  address.is_v6 = ip.find(':') != std::string::npos;
+  if (::inet_pton(address.is_v6 ? AF_INET6 : AF_INET, ip.c_str(), address.ip.data()) != 1)
     return address_error(text,
-                         parsed.is_v6 ? "this is no IPv6 address" : "this is no IPv4 address");
-  if (percent == std::string_view::npos) return parsed;
-  if (!parsed.is_link_local())
+                         address.is_v6 ? "this is no IPv6 address" : "this is no IPv4 address");
+  if (percent == std::string_view::npos) return address;
+  if (!address.is_link_local())
     return address_error(text, "only a link-local IPv6 address has an interface after '%'");
-  FARANDOLE_TRY_ASSIGN(parsed.scope, scope_of(text, std::string(text.substr(percent + 1))));
-  return parsed;
+  FARANDOLE_TRY_ASSIGN(address.scope, scope_of(text, std::string(text.substr(percent + 1))));
+  return address;
 }
 
 Result<SocketAddress> SocketAddress::parse(std::string_view text) {
   const std::size_t colon = text.rfind(':');
   if (colon == std::string_view::npos) return address_error(text, "the port is missing");
   std::string_view ip = text.substr(0, colon);
-  const bool brackets = ip.size() >= 2 && ip.front() == '[' && ip.back() == ']';
-  if (brackets) ip = ip.substr(1, ip.size() - 2);
+  const bool has_brackets = ip.size() >= 2 && ip.front() == '[' && ip.back() == ']';
+  if (has_brackets) ip = ip.substr(1, ip.size() - 2);
   const bool has_colon = ip.find(':') != std::string_view::npos;
-  if (has_colon && !brackets)
+  if (has_colon && !has_brackets)
     return address_error(text, "an IPv6 address with a port stands in brackets");
-  if (brackets && !has_colon) return address_error(text, "only an IPv6 address stands in brackets");
+  if (has_brackets && !has_colon)
+    return address_error(text, "only an IPv6 address stands in brackets");
   const auto port = whole_number_of<std::uint16_t>(text.substr(colon + 1));
   if (!port) return address_error(text, "the port is not a number from 0 to 65535");
-  auto parsed = parse_ip(ip);
-  if (!parsed.ok()) return parsed;
-  return parsed->with_port(*port);
+  auto address = parse_ip(ip);
+  if (!address.ok()) return address;
+  return address->with_port(*port);
 }
 
 std::string SocketAddress::ip_text() const {
@@ -103,9 +104,9 @@ std::string SocketAddress::ip_text() const {
 std::string SocketAddress::text() const { return host_and_port(ip_text(), port); }
 
 SocketAddress SocketAddress::with_port(std::uint16_t other_port) const {
-  SocketAddress changed = *this;
-  changed.port = other_port;
-  return changed;
+  SocketAddress copy = *this;
+  copy.port = other_port;
+  return copy;
 }
 
 bool SocketAddress::is_loopback() const {

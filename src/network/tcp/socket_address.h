@@ -44,7 +44,7 @@ struct KernelAddress {
 };
 
 KernelAddress kernel_address_of(const SocketAddress& address);
-// Errors: kStop if it is neither IPv4 nor IPv6.
+// Errors: kStop if the address is neither IPv4 nor IPv6.
 Result<SocketAddress> socket_address_of(const sockaddr* address);
 // The addresses of the near end (getsockname) and of the far end (getpeername) of a socket. Errors:
 // kStop.

@@ -16,29 +16,29 @@ namespace {
 using ::testing::HasSubstr;
 
 std::string error_of(const std::string& text) {
-  const auto parsed = SocketAddress::parse(text);
-  EXPECT_EQ(parsed.status().code(), StatusCode::kFixCall) << text;
-  return parsed.status().message();
+  const auto parsed_address = SocketAddress::parse(text);
+  EXPECT_EQ(parsed_address.status().code(), StatusCode::kFixCall) << text;
+  return parsed_address.status().message();
 }
 
 TEST(SocketAddress, PrintsWhatItHasParsed) {
   for (const std::string text :
        {"10.0.0.1:4711", "255.255.255.255:65535", "0.0.0.0:0", "[::1]:4711", "[::]:1",
         "[fd00:1:2:3:4:5:6:7]:80", "[::ffff:10.0.0.1]:9", "[fe80::1%lo]:5"}) {
-    const auto parsed = SocketAddress::parse(text);
-    ASSERT_TRUE(parsed.ok()) << parsed.status().message();
-    EXPECT_EQ(parsed->text(), text);
-    const auto again = socket_address_of(kernel_address_of(*parsed).get());
-    ASSERT_TRUE(again.ok());
-    EXPECT_EQ(*again, *parsed);
+    const auto parsed_address = SocketAddress::parse(text);
+    ASSERT_TRUE(parsed_address.ok()) << parsed_address.status().message();
+    EXPECT_EQ(parsed_address->text(), text);
+    const auto converted_address = socket_address_of(kernel_address_of(*parsed_address).get());
+    ASSERT_TRUE(converted_address.ok());
+    EXPECT_EQ(*converted_address, *parsed_address);
   }
 }
 
 TEST(SocketAddress, AnInterfaceCanBeANumber) {
-  const auto parsed = SocketAddress::parse_ip("fe80::1%999999");
-  ASSERT_TRUE(parsed.ok());
-  EXPECT_EQ(parsed->scope, 999999u);
-  EXPECT_EQ(parsed->ip_text(), "fe80::1%999999");
+  const auto parsed_address = SocketAddress::parse_ip("fe80::1%999999");
+  ASSERT_TRUE(parsed_address.ok());
+  EXPECT_EQ(parsed_address->scope, 999999u);
+  EXPECT_EQ(parsed_address->ip_text(), "fe80::1%999999");
 }
 
 TEST(SocketAddress, SaysWhatIsWrong) {
@@ -69,8 +69,10 @@ TEST(SocketAddress, SurvivesRandomText) {
     std::string text;
     for (auto length = random() % 24; length > 0; --length)
       text += alphabet[random() % alphabet.size()];
-    const auto parsed = SocketAddress::parse(text);
-    EXPECT_TRUE(!parsed.ok() || *SocketAddress::parse(parsed->text()) == *parsed) << text;
+    const auto parsed_address = SocketAddress::parse(text);
+    EXPECT_TRUE(!parsed_address.ok() ||
+                *SocketAddress::parse(parsed_address->text()) == *parsed_address)
+        << text;
     const auto range = AddressRange::parse(text);
     EXPECT_TRUE(!range.ok() || range->contains(range->first)) << text;
   }
@@ -92,17 +94,17 @@ TEST(SocketAddress, KnowsSpecialAddresses) {
 TEST(SocketAddress, RejectsOtherFamiliesOfTheKernel) {
   sockaddr_un unix_address{};
   unix_address.sun_family = AF_UNIX;
-  const auto made = socket_address_of(reinterpret_cast<const sockaddr*>(&unix_address));
-  EXPECT_THAT(made.status().message(), HasSubstr("family 1 is neither IPv4 nor IPv6"));
+  const auto converted_result = socket_address_of(reinterpret_cast<const sockaddr*>(&unix_address));
+  EXPECT_THAT(converted_result.status().message(), HasSubstr("family 1 is neither IPv4 nor IPv6"));
   EXPECT_THAT(own_address_of(-1).status().message(), HasSubstr("getsockname on a TCP socket"));
   EXPECT_THAT(peer_address_of(-1).status().message(), HasSubstr("getpeername on a TCP socket"));
 }
 
 TEST(AddressRange, ContainsItsAddresses) {
   const auto contains = [](const char* range, const char* ip) {
-    const auto parsed = AddressRange::parse(range);
-    EXPECT_TRUE(parsed.ok()) << parsed.status().message();
-    return parsed->contains(*SocketAddress::parse_ip(ip));
+    const auto parsed_range = AddressRange::parse(range);
+    EXPECT_TRUE(parsed_range.ok()) << parsed_range.status().message();
+    return parsed_range->contains(*SocketAddress::parse_ip(ip));
   };
   EXPECT_TRUE(contains("10.0.0.0/8", "10.255.0.1"));
   EXPECT_FALSE(contains("10.0.0.0/8", "11.0.0.1"));

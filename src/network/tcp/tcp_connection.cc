@@ -43,14 +43,14 @@ Status set_option(int socket, int level, int option, int value) {
 }
 
 Status apply_options(int socket, const TcpOptions& options) {
-  constexpr int kProbes = 3;
+  constexpr int kProbeCount = 3;
   const int silence_ms = static_cast<int>(std::max<std::int64_t>(options.silence_max.count(), 1));
-  const int probe_s = std::max(1, silence_ms / 1000 / (kProbes + 1));
+  const int probe_s = std::max(1, silence_ms / 1000 / (kProbeCount + 1));
   FARANDOLE_TRY(set_option(socket, IPPROTO_TCP, TCP_NODELAY, 1));
   FARANDOLE_TRY(set_option(socket, SOL_SOCKET, SO_KEEPALIVE, 1));
   FARANDOLE_TRY(set_option(socket, IPPROTO_TCP, TCP_KEEPIDLE, probe_s));
   FARANDOLE_TRY(set_option(socket, IPPROTO_TCP, TCP_KEEPINTVL, probe_s));
-  FARANDOLE_TRY(set_option(socket, IPPROTO_TCP, TCP_KEEPCNT, kProbes));
+  FARANDOLE_TRY(set_option(socket, IPPROTO_TCP, TCP_KEEPCNT, kProbeCount));
   return set_option(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, silence_ms);
 }
 
@@ -61,27 +61,28 @@ std::string addresses_of(int socket, const SocketAddress& peer) {
 
 }  // namespace
 
-Result<std::unique_ptr<TcpConnection>> TcpConnection::dial(const SocketAddress& to,
-                                                           const std::optional<SocketAddress>& from,
-                                                           const TcpOptions& options) {
-  const int family = to.is_v6 ? AF_INET6 : AF_INET;
+Result<std::unique_ptr<TcpConnection>> TcpConnection::dial(
+    const SocketAddress& peer_address, const std::optional<SocketAddress>& local_address,
+    const TcpOptions& options) {
+  const int family = peer_address.is_v6 ? AF_INET6 : AF_INET;
   Descriptor socket = Descriptor::above_standard_streams(
       ::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!socket.valid())
     return Status::stop(format_text("cannot make a TCP socket: {} ({})", std::strerror(errno),
                                     descriptor_advice()));
   FARANDOLE_TRY(apply_options(socket.get(), options));
-  if (from && from->is_v6 == to.is_v6) {
-    const KernelAddress own = kernel_address_of(*from);
-    if (::bind(socket.get(), own.get(), own.bytes) != 0)
-      return tcp_error(errno, format_text("{} -> {}", from->text(), to.text()), "bind");
+  if (local_address && local_address->is_v6 == peer_address.is_v6) {
+    const KernelAddress local = kernel_address_of(*local_address);
+    if (::bind(socket.get(), local.get(), local.bytes) != 0)
+      return tcp_error(errno, format_text("{} -> {}", local_address->text(), peer_address.text()),
+                       "bind");
   }
-  const KernelAddress target = kernel_address_of(to);
-  const bool connected = ::connect(socket.get(), target.get(), target.bytes) == 0;
+  const KernelAddress peer = kernel_address_of(peer_address);
+  const bool is_connected = ::connect(socket.get(), peer.get(), peer.bytes) == 0;
   const int error = errno;
   std::unique_ptr<TcpConnection> connection(new TcpConnection(std::move(socket)));
-  connection->peer_.addresses = addresses_of(connection->descriptor(), to);
-  if (!connected && error != EINPROGRESS && error != EINTR)
+  connection->peer_.addresses = addresses_of(connection->descriptor(), peer_address);
+  if (!is_connected && error != EINPROGRESS && error != EINTR)
     return tcp_error(error, connection->peer_.addresses, "connect");
   return connection;
 }

@@ -30,12 +30,12 @@ inline TcpOptions tcp_options(bool is_elastic) {
 class TcpConnection final : public Connection {
  public:
   // Begins to connect, but does not wait for the result. Until the connection is established, no
-  // bytes can be sent or received, and the descriptor is not writable. `from` is the local address
-  // to use (port 0: any). Errors: kRebuildGroup if `to` cannot be reached; kStop if a system call
-  // fails.
-  static Result<std::unique_ptr<TcpConnection>> dial(const SocketAddress& to,
-                                                     const std::optional<SocketAddress>& from,
-                                                     const TcpOptions& options);
+  // bytes can be sent or received, and the descriptor is not writable. `local_address` is used if
+  // it is of the same family as `peer_address`; its port 0 means any port. Errors: kRebuildGroup if
+  // `peer_address` cannot be reached; kStop if a system call fails.
+  static Result<std::unique_ptr<TcpConnection>> dial(
+      const SocketAddress& peer_address, const std::optional<SocketAddress>& local_address,
+      const TcpOptions& options);
   // Takes ownership of a connected socket. Errors: kStop; kRebuildGroup if the peer is already
   // gone.
   static Result<std::unique_ptr<TcpConnection>> adopt(Descriptor socket, const TcpOptions& options);

@@ -35,15 +35,15 @@ struct PlainListener {
 struct TcpPair {
   explicit TcpPair(const std::string& address, const TcpOptions& options = {})
       : listener(address),
-        dialed(*TcpConnection::dial(listener.listen_address(), {}, options)),
-        accepted(*TcpConnection::adopt(listener.accept(), options)) {}
+        dialing_end(*TcpConnection::dial(listener.listen_address(), {}, options)),
+        accepting_end(*TcpConnection::adopt(listener.accept(), options)) {}
   PlainListener listener;
-  std::unique_ptr<TcpConnection> dialed;
-  std::unique_ptr<TcpConnection> accepted;
+  std::unique_ptr<TcpConnection> dialing_end;
+  std::unique_ptr<TcpConnection> accepting_end;
 };
 
 // Receives until the connection ends, and returns the final error.
-Status final_error(Connection& connection) {
+Status receive_until_error(Connection& connection) {
   Bytes into(1 << 16);
   for (;;) {
     const auto received = connection.try_receive(into);
@@ -64,29 +64,29 @@ TEST(TcpConnection, CarriesBytesOverBothFamilies) {
   for (const std::string address : {"127.0.0.1:0", "[::1]:0"}) {
     const TcpPair pair(address);
     const Bytes sent = random_bytes(3'000'000, 1);
-    EXPECT_EQ(transfer(*pair.dialed, *pair.accepted, sent), sent);
-    EXPECT_EQ(transfer(*pair.accepted, *pair.dialed, sent), sent);
-    const std::string listening = pair.listener.listen_address().text();
-    EXPECT_THAT(pair.dialed->peer().addresses, HasSubstr(" -> " + listening));
-    EXPECT_THAT(pair.accepted->peer().addresses, HasSubstr(listening + " -> "));
-    EXPECT_EQ(pair.dialed->peer().party.role, Role::kUnknown);
+    EXPECT_EQ(transfer(*pair.dialing_end, *pair.accepting_end, sent), sent);
+    EXPECT_EQ(transfer(*pair.accepting_end, *pair.dialing_end, sent), sent);
+    const std::string listen_text = pair.listener.listen_address().text();
+    EXPECT_THAT(pair.dialing_end->peer().addresses, HasSubstr(" -> " + listen_text));
+    EXPECT_THAT(pair.accepting_end->peer().addresses, HasSubstr(listen_text + " -> "));
+    EXPECT_EQ(pair.dialing_end->peer().party.role, Role::kUnknown);
   }
 }
 
 TEST(TcpConnection, SendsTwoPartsInOrder) {
   const TcpPair pair("127.0.0.1:0");
-  ASSERT_EQ(*pair.dialed->try_send(bytes_of("head"), bytes_of("body")), 8u);
-  EXPECT_EQ(*pair.dialed->try_send({}, {}), 0u);
+  ASSERT_EQ(*pair.dialing_end->try_send(bytes_of("head"), bytes_of("body")), 8u);
+  EXPECT_EQ(*pair.dialing_end->try_send({}, {}), 0u);
   Bytes into(8);
-  while (*pair.accepted->try_receive(into) == 0) continue;
+  while (*pair.accepting_end->try_receive(into) == 0) continue;
   EXPECT_EQ(into, bytes_of("headbody"));
-  EXPECT_EQ(*pair.accepted->try_receive(into), 0u);
-  EXPECT_EQ(*pair.accepted->try_receive({}), 0u);
+  EXPECT_EQ(*pair.accepting_end->try_receive(into), 0u);
+  EXPECT_EQ(*pair.accepting_end->try_receive({}), 0u);
 }
 
 TEST(TcpConnection, SendsAtOnceAndWatchesForSilence) {
   const TcpPair pair("127.0.0.1:0", {.silence_max = std::chrono::milliseconds(8000)});
-  for (const Connection* end : {pair.dialed.get(), pair.accepted.get()}) {
+  for (const Connection* end : {pair.dialing_end.get(), pair.accepting_end.get()}) {
     EXPECT_EQ(option_of(*end, IPPROTO_TCP, TCP_NODELAY), 1);
     EXPECT_EQ(option_of(*end, SOL_SOCKET, SO_KEEPALIVE), 1);
     EXPECT_EQ(option_of(*end, IPPROTO_TCP, TCP_KEEPIDLE), 2);
@@ -102,8 +102,8 @@ TEST(TcpConnection, FailsIfThePeerDoesNotReceiveForLong) {
   Status error;
   const TimePoint limit = test_deadline();
   while (error.ok() && std::chrono::steady_clock::now() < limit) {
-    error = pair.dialed->try_send({}, payload).status();
-    pollfd entry{pair.dialed->descriptor(), POLLOUT, 0};
+    error = pair.dialing_end->try_send({}, payload).status();
+    pollfd entry{pair.dialing_end->descriptor(), POLLOUT, 0};
     ::poll(&entry, 1, 1000);
   }
   EXPECT_EQ(error.code(), StatusCode::kRebuildGroup);
@@ -112,29 +112,29 @@ TEST(TcpConnection, FailsIfThePeerDoesNotReceiveForLong) {
 
 TEST(TcpConnection, AHalfClosedPeerStillReceives) {
   const TcpPair pair("127.0.0.1:0");
-  ASSERT_EQ(*pair.dialed->try_send({}, bytes_of("last")), 4u);
-  ASSERT_EQ(::shutdown(pair.dialed->descriptor(), SHUT_WR), 0);
+  ASSERT_EQ(*pair.dialing_end->try_send({}, bytes_of("last")), 4u);
+  ASSERT_EQ(::shutdown(pair.dialing_end->descriptor(), SHUT_WR), 0);
   Bytes into(10);
-  while (*pair.accepted->try_receive(into) == 0) continue;
-  EXPECT_EQ(final_error(*pair.accepted).message(),
-            "the peer has ended the TCP connection " + pair.accepted->peer().addresses);
+  while (*pair.accepting_end->try_receive(into) == 0) continue;
+  EXPECT_EQ(receive_until_error(*pair.accepting_end).message(),
+            "the peer has ended the TCP connection " + pair.accepting_end->peer().addresses);
   const Bytes answer = random_bytes(100'000, 1);
-  EXPECT_EQ(transfer(*pair.accepted, *pair.dialed, answer), answer);
+  EXPECT_EQ(transfer(*pair.accepting_end, *pair.dialing_end, answer), answer);
 }
 
 TEST(TcpConnection, ReportsAPeerThatIsGone) {
   const TcpPair pair("127.0.0.1:0");
   const linger abort{1, 0};  // close() sends a reset
-  ::setsockopt(pair.dialed->descriptor(), SOL_SOCKET, SO_LINGER, &abort, sizeof(abort));
-  pair.dialed->close();
-  EXPECT_EQ(pair.dialed->descriptor(), -1);
-  const Status received = final_error(*pair.accepted);
-  EXPECT_EQ(received.code(), StatusCode::kRebuildGroup);
-  EXPECT_THAT(received.message(), HasSubstr("receive: Connection reset by peer"));
-  const Status sent = pair.accepted->try_send({}, bytes_of("x")).status();
-  EXPECT_EQ(sent.code(), StatusCode::kRebuildGroup);
-  EXPECT_THAT(sent.message(), HasSubstr("send: Broken pipe"));
-  EXPECT_EQ(pair.dialed->try_send({}, bytes_of("x")).status().code(), StatusCode::kStop);
+  ::setsockopt(pair.dialing_end->descriptor(), SOL_SOCKET, SO_LINGER, &abort, sizeof(abort));
+  pair.dialing_end->close();
+  EXPECT_EQ(pair.dialing_end->descriptor(), -1);
+  const Status receive_error = receive_until_error(*pair.accepting_end);
+  EXPECT_EQ(receive_error.code(), StatusCode::kRebuildGroup);
+  EXPECT_THAT(receive_error.message(), HasSubstr("receive: Connection reset by peer"));
+  const Status send_error = pair.accepting_end->try_send({}, bytes_of("x")).status();
+  EXPECT_EQ(send_error.code(), StatusCode::kRebuildGroup);
+  EXPECT_THAT(send_error.message(), HasSubstr("send: Broken pipe"));
+  EXPECT_EQ(pair.dialing_end->try_send({}, bytes_of("x")).status().code(), StatusCode::kStop);
 }
 
 TEST(TcpConnection, ReportsThatNoProcessListens) {
@@ -143,8 +143,8 @@ TEST(TcpConnection, ReportsThatNoProcessListens) {
     const PlainListener listener("127.0.0.1:0");
     listen_address = listener.listen_address();
   }
-  auto dialed = TcpConnection::dial(listen_address, {}, {});
-  const Status error = dialed.ok() ? final_error(**dialed) : dialed.status();
+  auto dialing_end = TcpConnection::dial(listen_address, {}, {});
+  const Status error = dialing_end.ok() ? receive_until_error(**dialing_end) : dialing_end.status();
   EXPECT_EQ(error.code(), StatusCode::kRebuildGroup);
   EXPECT_THAT(error.message(), HasSubstr("Connection refused (no process listens there)"));
   EXPECT_THAT(error.message(), HasSubstr(listen_address.text()));
@@ -152,10 +152,10 @@ TEST(TcpConnection, ReportsThatNoProcessListens) {
 
 TEST(TcpConnection, CanUseAChosenLocalAddress) {
   const PlainListener listener("127.0.0.1:0");
-  const SocketAddress from = address_of("127.0.0.5:0");
-  const auto dialed = TcpConnection::dial(listener.listen_address(), from, {});
-  ASSERT_TRUE(dialed.ok()) << dialed.status().message();
-  EXPECT_THAT((*dialed)->peer().addresses, HasSubstr("127.0.0.5:"));
+  const SocketAddress local_address = address_of("127.0.0.5:0");
+  const auto dialing_end = TcpConnection::dial(listener.listen_address(), local_address, {});
+  ASSERT_TRUE(dialing_end.ok()) << dialing_end.status().message();
+  EXPECT_THAT((*dialing_end)->peer().addresses, HasSubstr("127.0.0.5:"));
   const auto foreign =
       TcpConnection::dial(listener.listen_address(), address_of("192.0.2.77:0"), {});
   EXPECT_EQ(foreign.status().code(), StatusCode::kRebuildGroup);
@@ -167,10 +167,10 @@ TEST(TcpConnection, ReportsErrorsOfTheSystem) {
   const auto multicast = TcpConnection::dial(address_of("224.0.0.1:1"), {}, {});
   EXPECT_EQ(multicast.status().code(), StatusCode::kRebuildGroup);
   EXPECT_THAT(multicast.status().message(), HasSubstr("connect: "));
-  std::array<int, 2> ends{-1, -1};
-  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends.data()), 0);
-  const Descriptor other(ends[1]);
-  EXPECT_THAT(TcpConnection::adopt(Descriptor(ends[0]), {}).status().message(),
+  std::array<int, 2> sockets{-1, -1};
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, sockets.data()), 0);
+  const Descriptor second_end(sockets[1]);
+  EXPECT_THAT(TcpConnection::adopt(Descriptor(sockets[0]), {}).status().message(),
               HasSubstr("setsockopt("));
   Descriptor unconnected(::socket(AF_INET, SOCK_STREAM, 0));
   EXPECT_EQ(TcpConnection::adopt(std::move(unconnected), {}).status().code(),

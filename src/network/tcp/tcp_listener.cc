@@ -21,7 +21,7 @@ namespace {
 
 constexpr int kBacklog = 1024;
 constexpr int kAcceptsPerCall = 16;         // after these, the handshakes continue
-constexpr int kAnyPortTriesMax = 16;        // a port must be free on all addresses
+constexpr int kAnyPortTriesMax = 16;        // the port must be free on all addresses
 constexpr std::size_t kV6NetworkBytes = 8;  // one sender usually has a whole /64 network
 
 SocketAddress source_of(SocketAddress address) {
@@ -31,7 +31,7 @@ SocketAddress source_of(SocketAddress address) {
 
 // Returns kRetry if the port is not free.
 Result<Descriptor> listen_at(const SocketAddress& address) {
-  const auto failed = [&](const char* call) {
+  const auto listen_error = [&](const char* call) {
     const std::string text =
         format_text("cannot listen at {}: {}: {}", address.text(), call, std::strerror(errno));
     if (errno == EADDRINUSE) return Status::retry(text);
@@ -41,14 +41,15 @@ Result<Descriptor> listen_at(const SocketAddress& address) {
   };
   Descriptor socket = Descriptor::above_standard_streams(
       ::socket(address.is_v6 ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!socket.valid()) return failed("socket");
-  const int on = 1;
+  if (!socket.valid()) return listen_error("socket");
+  const int enabled = 1;
   // With SO_REUSEADDR, old connections of an earlier job do not block the port.
-  ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-  if (address.is_v6) ::setsockopt(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof(on));
+  ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &enabled, sizeof(enabled));
+  if (address.is_v6)
+    ::setsockopt(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, &enabled, sizeof(enabled));
   const KernelAddress kernel = kernel_address_of(address);
-  if (::bind(socket.get(), kernel.get(), kernel.bytes) != 0) return failed("bind");
-  if (::listen(socket.get(), kBacklog) != 0) return failed("listen");
+  if (::bind(socket.get(), kernel.get(), kernel.bytes) != 0) return listen_error("bind");
+  if (::listen(socket.get(), kBacklog) != 0) return listen_error("listen");
   return socket;
 }
 
@@ -74,12 +75,12 @@ Result<std::unique_ptr<TcpListener>> TcpListener::open(const TlsContext& context
 }
 
 Status TcpListener::bind_all() {
-  const bool any = options_.port_last == 0;
-  const int first = any ? 0 : std::max<int>(options_.port_first, 1);
-  const int last = any ? kAnyPortTriesMax - 1 : options_.port_last;
+  const bool is_any_port = options_.port_last == 0;
+  const int first = is_any_port ? 0 : std::max<int>(options_.port_first, 1);
+  const int last = is_any_port ? kAnyPortTriesMax - 1 : options_.port_last;
   Status problem;
   for (int number = first; number <= last; ++number) {
-    problem = bind_at(any ? std::uint16_t{0} : static_cast<std::uint16_t>(number));
+    problem = bind_at(is_any_port ? std::uint16_t{0} : static_cast<std::uint16_t>(number));
     if (problem.code() != StatusCode::kRetry) return problem;
   }
   if (first == last)
@@ -97,28 +98,28 @@ Status TcpListener::bind_at(std::uint16_t port) {
   addresses_.clear();
   for (const SocketAddress& address : options_.addresses) {
     FARANDOLE_TRY_ASSIGN(Descriptor socket, listen_at(address.with_port(port)));
-    FARANDOLE_TRY_ASSIGN(const SocketAddress bound, own_address_of(socket.get()));
-    port = bound.port;
+    FARANDOLE_TRY_ASSIGN(const SocketAddress bound_address, own_address_of(socket.get()));
+    port = bound_address.port;
     sockets_.push_back(std::move(socket));
-    addresses_.push_back(bound);
+    addresses_.push_back(bound_address);
   }
   return {};
 }
 
 Result<std::unique_ptr<Connection>> TcpListener::try_accept(TimePoint now) {
-  FARANDOLE_TRY_ASSIGN(const auto ready, events_.ready());
-  for (const std::uint64_t id : ready) {
+  FARANDOLE_TRY_ASSIGN(const auto ready_ids, events_.ready_ids());
+  for (const std::uint64_t id : ready_ids) {
     if (id < sockets_.size()) {
       accept_from(sockets_[id], now);
       continue;
     }
-    const auto found = std::ranges::find(handshakes_, id, &Handshake::id);
-    if (found != handshakes_.end()) FARANDOLE_TRY(advance(found));
+    const auto handshake = std::ranges::find(handshakes_, id, &Handshake::id);
+    if (handshake != handshakes_.end()) FARANDOLE_TRY(advance(handshake));
   }
-  expire(now);
-  if (proven_.empty()) return std::unique_ptr<Connection>();
-  auto connection = std::move(proven_.front());
-  proven_.erase(proven_.begin());
+  drop_expired(now);
+  if (proven_connections_.empty()) return std::unique_ptr<Connection>();
+  auto connection = std::move(proven_connections_.front());
+  proven_connections_.erase(proven_connections_.begin());
   return connection;
 }
 
@@ -131,10 +132,10 @@ void TcpListener::accept_from(const Descriptor& socket, TimePoint now) {
       continue;
     }
     if (errno == EAGAIN || errno == EWOULDBLOCK) return;
-    const bool no_descriptor =
+    const bool out_of_resources =
         errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
     // Any other error affects only the connection that would have been accepted.
-    if (no_descriptor && !make_room_for_descriptor(socket)) return;
+    if (out_of_resources && !make_room_for_descriptor(socket)) return;
   }
 }
 
@@ -142,21 +143,21 @@ void TcpListener::accept_from(const Descriptor& socket, TimePoint now) {
 // again and again.
 bool TcpListener::make_room_for_descriptor(const Descriptor& socket) {
   if (!handshakes_.empty()) {
-    evict_one();
+    evict_one_handshake();
     return true;
   }
   if (!reserve_descriptor_.valid()) return false;
   reserve_descriptor_.reset();
-  Descriptor closed(::accept4(socket.get(), nullptr, nullptr, SOCK_CLOEXEC));
-  if (closed.valid()) ++counts_.evicted;
-  closed.reset();
+  Descriptor evicted_socket(::accept4(socket.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  if (evicted_socket.valid()) ++counts_.evicted;
+  evicted_socket.reset();
   reserve_descriptor_ =
       Descriptor::above_standard_streams(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   return true;
 }
 
 void TcpListener::begin_handshake(Descriptor socket, TimePoint now) {
-  if (handshakes_.size() >= options_.handshakes_max) evict_one();
+  if (handshakes_.size() >= options_.handshakes_max) evict_one_handshake();
   const Status status = catch_bad_alloc(
       [] { return "cannot accept a connection"; },
       [&]() -> Status {
@@ -186,7 +187,7 @@ Status TcpListener::advance(Handshakes::iterator handshake) {
   if (*progress == TlsSession::Progress::kDone) {
     events_.remove(session.descriptor());
     ++counts_.accepted;
-    proven_.push_back(std::move(handshake->session));
+    proven_connections_.push_back(std::move(handshake->session));
     handshakes_.erase(handshake);
     return {};
   }
@@ -207,7 +208,7 @@ void TcpListener::reject(Handshakes::iterator handshake, const Status& reason) {
   drop(handshake);
 }
 
-void TcpListener::expire(TimePoint now) {
+void TcpListener::drop_expired(TimePoint now) {
   // All handshakes have the same time limit, so the oldest one is the first to expire.
   while (!handshakes_.empty() && handshakes_.front().deadline <= now) {
     ++counts_.expired;
@@ -215,18 +216,19 @@ void TcpListener::expire(TimePoint now) {
   }
 }
 
-void TcpListener::evict_one() {
-  std::map<SocketAddress, std::size_t> per_source;
-  for (const Handshake& handshake : handshakes_) ++per_source[handshake.source];
-  const auto largest = std::ranges::max_element(
-      per_source, {}, [](const auto& source_and_count) { return source_and_count.second; });
-  if (largest == per_source.end()) return;
+void TcpListener::evict_one_handshake() {
+  std::map<SocketAddress, std::size_t> handshakes_by_source;
+  for (const Handshake& handshake : handshakes_) ++handshakes_by_source[handshake.source];
+  const auto largest_source = std::ranges::max_element(
+      handshakes_by_source, {},
+      [](const auto& source_and_count) { return source_and_count.second; });
+  if (largest_source == handshakes_by_source.end()) return;
   ++counts_.evicted;
-  drop(std::ranges::find(handshakes_, largest->first, &Handshake::source));
+  drop(std::ranges::find(handshakes_, largest_source->first, &Handshake::source));
 }
 
-// Closes only the descriptors of the handshakes. It does not touch the sessions, because the
-// parent's thread may have been changing them during the fork.
+// Of each handshake, closes only the descriptor. It does not touch the session, because the
+// parent's thread may have been changing it during the fork.
 void TcpListener::close_sockets() {
   sockets_.clear();
   for (const Handshake& handshake : handshakes_)
@@ -241,7 +243,7 @@ void TcpListener::set_acceptance(const AcceptedLinks& acceptance) {
   options_.acceptance = acceptance;
   counts_.rejected += handshakes_.size();
   while (!handshakes_.empty()) drop(handshakes_.begin());
-  proven_.clear();
+  proven_connections_.clear();
 }
 
 TimePoint TcpListener::next_deadline() const {

@@ -48,14 +48,15 @@ class TcpListener {
     std::uint64_t evicted = 0;   // too many handshakes, or no free descriptors
   };
 
-  // Binds only the given addresses. `context` is borrowed, also by the connections. Errors:
-  // kFixCall if there is no address or an address is not of this host; kStop if no port is free or
-  // a system call fails.
+  // Binds only the given addresses. `context` must outlive the listener and the connections.
+  // Errors: kFixCall if there is no address or an address is not of this host; kStop if no port is
+  // free or a system call fails.
   static Result<std::unique_ptr<TcpListener>> open(const TlsContext& context,
                                                    const ListenOptions& options);
 
-  // Makes progress without blocking. Returns the next connection with a proven peer; null if there
-  // is none. Call it until it returns null. Errors: kStop if sockets cannot be watched.
+  // Makes progress without blocking. Returns the next connection whose peer has proven its
+  // identity; null if there is none. Call it until it returns null. Errors: kStop if sockets cannot
+  // be watched.
   Result<std::unique_ptr<Connection>> try_accept(TimePoint now);
 
   // From now on, accepts the links of `acceptance`, for example the links of the next epoch. Closes
@@ -63,8 +64,8 @@ class TcpListener {
   void set_acceptance(const AcceptedLinks& acceptance);
 
   // For a forked child: closes its copies of the sockets, so that they do not outlive the parent's
-  // sockets. Does not change the epoll, because the child shares it with the parent. Afterwards,
-  // this object must be leaked.
+  // sockets. Does not change the epoll instance, because the child shares it with the parent.
+  // Afterwards, this object must be leaked.
   void close_sockets();
 
   // Ends listening, even if forked children have copies of the sockets, so that the port is free
@@ -73,7 +74,7 @@ class TcpListener {
 
   int descriptor() const { return events_.descriptor(); }  // borrowed, for poll()
   TimePoint next_deadline() const;  // of the handshakes; TimePoint::max() if there is none
-  const std::vector<SocketAddress>& addresses() const { return addresses_; }  // with the port
+  const std::vector<SocketAddress>& addresses() const { return addresses_; }  // with their port
   const Counts& counts() const { return counts_; }
   // Why the last connection was rejected. This helps users to find the reason for a missing member.
   const Status& last_rejection() const { return last_rejection_; }
@@ -98,8 +99,8 @@ class TcpListener {
   Status advance(Handshakes::iterator handshake);
   void drop(Handshakes::iterator handshake);
   void reject(Handshakes::iterator handshake, const Status& reason);
-  void expire(TimePoint now);
-  void evict_one();
+  void drop_expired(TimePoint now);
+  void evict_one_handshake();
 
   const TlsContext& context_;
   ListenOptions options_;
@@ -110,7 +111,7 @@ class TcpListener {
   // connection in order to close it.
   Descriptor reserve_descriptor_;
   Handshakes handshakes_;
-  std::vector<std::unique_ptr<Connection>> proven_;
+  std::vector<std::unique_ptr<Connection>> proven_connections_;
   std::uint64_t next_id_ = 0;
   Counts counts_;
   Status last_rejection_;

@@ -35,8 +35,8 @@ struct ListeningJob {
 
 // The two ends of a connection that join() makes. Both are null after an error of the dialing end.
 struct MemberPair {
-  std::unique_ptr<TlsSession> dialed;
-  std::unique_ptr<Connection> accepted;
+  std::unique_ptr<TlsSession> dialing_end;
+  std::unique_ptr<Connection> accepted_connection;
   Status error;
 };
 
@@ -45,17 +45,18 @@ MemberPair join(TcpListener& listener, const TlsContext& context,
   MemberPair pair;
   auto wire = TcpConnection::dial(listen_address, {}, {});
   EXPECT_TRUE(wire.ok()) << wire.status().message();
-  pair.dialed = TlsSession::dial(context, *std::move(wire), link);
+  pair.dialing_end = TlsSession::dial(context, *std::move(wire), link);
   const TimePoint limit = test_deadline();
-  for (bool done = false; !(done && pair.accepted) && std::chrono::steady_clock::now() < limit;) {
-    const auto progress = pair.dialed->try_handshake();
+  for (bool done = false;
+       !(done && pair.accepted_connection) && std::chrono::steady_clock::now() < limit;) {
+    const auto progress = pair.dialing_end->try_handshake();
     if (!progress.ok()) return {nullptr, nullptr, progress.status()};
     done = *progress == TlsSession::Progress::kDone;
     auto accepted = listener.try_accept(std::chrono::steady_clock::now());
     EXPECT_TRUE(accepted.ok()) << accepted.status().message();
-    if (*accepted) pair.accepted = *std::move(accepted);
-    if (!(done && pair.accepted))
-      sleep_for({listener.descriptor(), pair.dialed->descriptor()},
+    if (*accepted) pair.accepted_connection = *std::move(accepted);
+    if (!(done && pair.accepted_connection))
+      sleep_for({listener.descriptor(), pair.dialing_end->descriptor()},
                 std::chrono::steady_clock::now() + std::chrono::milliseconds(20));
   }
   return pair;
@@ -63,12 +64,12 @@ MemberPair join(TcpListener& listener, const TlsContext& context,
 
 // Connects as a stranger that sends this text and never receives.
 Descriptor connect_stranger(const SocketAddress& listen_address, const std::string& text = "",
-                            const char* from = nullptr) {
+                            const char* local_address = nullptr) {
   const KernelAddress kernel = kernel_address_of(listen_address);
   Descriptor socket(::socket(kernel.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  if (from != nullptr) {
-    const KernelAddress own = kernel_address_of(address_of(from));
-    EXPECT_EQ(::bind(socket.get(), own.get(), own.bytes), 0);
+  if (local_address != nullptr) {
+    const KernelAddress local = kernel_address_of(address_of(local_address));
+    EXPECT_EQ(::bind(socket.get(), local.get(), local.bytes), 0);
   }
   EXPECT_EQ(::connect(socket.get(), kernel.get(), kernel.bytes), 0);
   EXPECT_EQ(::send(socket.get(), text.data(), text.size(), MSG_NOSIGNAL),
@@ -99,12 +100,12 @@ TEST(TcpListener, AcceptsMembersOnAllItsAddresses) {
     EXPECT_EQ(listen_address.port, job.listener->addresses()[0].port);
     EXPECT_NE(listen_address.port, 0);
     auto pair = join(*job.listener, *job.context, listen_address);
-    ASSERT_TRUE(pair.accepted) << pair.error.message();
-    EXPECT_EQ(pair.accepted->peer().party, (Party{Role::kWorker, 1}));
-    EXPECT_EQ(pair.accepted->peer().epoch, 3u);
+    ASSERT_TRUE(pair.accepted_connection) << pair.error.message();
+    EXPECT_EQ(pair.accepted_connection->peer().party, (Party{Role::kWorker, 1}));
+    EXPECT_EQ(pair.accepted_connection->peer().epoch, 3u);
     const Bytes payload = random_bytes(2'000'000, 1);
-    EXPECT_EQ(transfer(*pair.dialed, *pair.accepted, payload), payload);
-    EXPECT_EQ(transfer(*pair.accepted, *pair.dialed, payload), payload);
+    EXPECT_EQ(transfer(*pair.dialing_end, *pair.accepted_connection, payload), payload);
+    EXPECT_EQ(transfer(*pair.accepted_connection, *pair.dialing_end, payload), payload);
   }
   EXPECT_EQ(job.listener->counts().accepted, 3u);
   EXPECT_EQ(job.listener->next_deadline(), TimePoint::max());
@@ -113,12 +114,12 @@ TEST(TcpListener, AcceptsMembersOnAllItsAddresses) {
 TEST(TcpListener, RefusesOtherSecretsAndLinks) {
   ListeningJob job;
   job.open();
-  const auto stranger = context_of('t');
+  const auto other_context = context_of('t');
   const SocketAddress listen_address = job.listener->addresses()[0];
-  EXPECT_FALSE(join(*job.listener, *stranger, listen_address).error.ok());
-  Link old = test_link();
-  old.epoch = 2;
-  EXPECT_FALSE(join(*job.listener, *job.context, listen_address, old).error.ok());
+  EXPECT_FALSE(join(*job.listener, *other_context, listen_address).error.ok());
+  Link old_link = test_link();
+  old_link.epoch = 2;
+  EXPECT_FALSE(join(*job.listener, *job.context, listen_address, old_link).error.ok());
   EXPECT_EQ(job.listener->counts().accepted, 0u);
   EXPECT_EQ(job.listener->counts().rejected, 2u);
   EXPECT_THAT(job.listener->last_rejection().message(), HasSubstr("rejected a connection (127.0."));
@@ -129,35 +130,37 @@ TEST(TcpListener, KeepsItsAddressInTheNextEpoch) {
   job.open();
   const SocketAddress listen_address = job.listener->addresses()[0];
   const auto pair = join(*job.listener, *job.context, listen_address);
-  ASSERT_TRUE(pair.accepted);
-  const Descriptor begun = connect_stranger(listen_address);
+  ASSERT_TRUE(pair.accepted_connection);
+  const Descriptor begun_handshake = connect_stranger(listen_address);
   accept_until(*job.listener, [&] { return job.listener->next_deadline() != TimePoint::max(); });
-  AcceptedLinks next = test_acceptance();
-  next.epoch = 4;
-  job.listener->set_acceptance(next);
+  AcceptedLinks next_acceptance = test_acceptance();
+  next_acceptance.epoch = 4;
+  job.listener->set_acceptance(next_acceptance);
   EXPECT_EQ(job.listener->next_deadline(), TimePoint::max());
   EXPECT_FALSE(join(*job.listener, *job.context, listen_address).error.ok());
   Link link = test_link();
   link.epoch = 4;
-  const auto later = join(*job.listener, *job.context, listen_address, link);
-  ASSERT_TRUE(later.accepted) << later.error.message();
-  EXPECT_EQ(later.accepted->peer().epoch, 4u);
-  EXPECT_EQ(transfer(*pair.dialed, *pair.accepted, bytes_of("old")), bytes_of("old"));
+  const auto later_pair = join(*job.listener, *job.context, listen_address, link);
+  ASSERT_TRUE(later_pair.accepted_connection) << later_pair.error.message();
+  EXPECT_EQ(later_pair.accepted_connection->peer().epoch, 4u);
+  EXPECT_EQ(transfer(*pair.dialing_end, *pair.accepted_connection, bytes_of("old")),
+            bytes_of("old"));
 }
 
 TEST(TcpListener, ClosesConnectionsOfStrangersWithoutAnAnswer) {
   ListeningJob job;
   job.open();
-  const Descriptor http = connect_stranger(job.listener->addresses()[0], "GET / HTTP/1.1\r\n\r\n");
+  const Descriptor http_client =
+      connect_stranger(job.listener->addresses()[0], "GET / HTTP/1.1\r\n\r\n");
   accept_until(*job.listener, [&] { return job.listener->counts().rejected == 1; });
   char answer = 0;
-  EXPECT_LE(::recv(http.get(), &answer, 1, 0), 0);
+  EXPECT_LE(::recv(http_client.get(), &answer, 1, 0), 0);
 }
 
 TEST(TcpListener, ClosesConnectionsOfSlowStrangers) {
   ListeningJob job;
   job.open();
-  const Descriptor idle = connect_stranger(job.listener->addresses()[0]);
+  const Descriptor idle_stranger = connect_stranger(job.listener->addresses()[0]);
   const Descriptor slow_sender = connect_stranger(job.listener->addresses()[0], "\x16\x03");
   const TimePoint now = std::chrono::steady_clock::now();
   const auto try_at = [&](TimePoint time) { EXPECT_EQ(*job.listener->try_accept(time), nullptr); };
@@ -179,7 +182,7 @@ TEST(TcpListener, ClosesConnectionsOfSlowStrangers) {
 }
 
 // While a forked child has a copy of a socket, the kernel does not remove the socket from the epoll
-// when we close it.
+// instance when we close it.
 TEST(TcpListener, RemovesClosedConnectionsEvenIfAForkedChildHasCopies) {
   const auto is_ready_after = [](const auto& close_all) {
     ListeningJob job;
@@ -205,7 +208,7 @@ TEST(TcpListener, RemovesClosedConnectionsEvenIfAForkedChildHasCopies) {
     accept_until(listener, [&] { return listener.counts().rejected == 1; });
   }));
   EXPECT_FALSE(is_ready_after([](TcpListener& listener, const Descriptor&) {
-    const Descriptor other = connect_stranger(listener.addresses()[0]);
+    const Descriptor second_stranger = connect_stranger(listener.addresses()[0]);
     accept_until(listener, [&] { return listener.counts().evicted == 1; });
     EXPECT_EQ(*listener.try_accept(listener.next_deadline()), nullptr);
   }));
@@ -223,7 +226,7 @@ TEST(TcpListener, AForkedChildClosesItsCopies) {
   EXPECT_TRUE(is_readable(job.listener->descriptor(), 60'000));
   accept_until(*job.listener, [&] { return job.listener->counts().rejected == 1; });
   EXPECT_TRUE(is_readable(stranger.get(), 60'000));  // because the connection is closed
-  EXPECT_TRUE(join(*job.listener, *job.context, job.listener->addresses()[0]).accepted);
+  EXPECT_TRUE(join(*job.listener, *job.context, job.listener->addresses()[0]).accepted_connection);
 }
 
 TEST(TcpListener, AMemberJoinsAmongIdleStrangers) {
@@ -231,10 +234,11 @@ TEST(TcpListener, AMemberJoinsAmongIdleStrangers) {
   job.options.handshakes_max = 8;
   job.open();
   const SocketAddress listen_address = job.listener->addresses()[0];
-  std::vector<Descriptor> idle;
-  for (int i = 0; i < 200; ++i) idle.push_back(connect_stranger(listen_address, "", "127.0.0.9:0"));
+  std::vector<Descriptor> idle_strangers;
+  for (int i = 0; i < 200; ++i)
+    idle_strangers.push_back(connect_stranger(listen_address, "", "127.0.0.9:0"));
   auto pair = join(*job.listener, *job.context, listen_address);
-  ASSERT_TRUE(pair.accepted) << pair.error.message();
+  ASSERT_TRUE(pair.accepted_connection) << pair.error.message();
   EXPECT_EQ(job.listener->counts().expired, 0u);  // the member did not have to wait for a deadline
   accept_until(*job.listener, [&] { return job.listener->counts().evicted >= 192; });
   EXPECT_LE(job.listener->counts().evicted, 193u);
@@ -250,8 +254,9 @@ TEST(TcpListener, EvictsTheSourceWithTheMostConnections) {
   auto wire = TcpConnection::dial(listen_address, address_of("127.0.0.3:0"), {});
   const auto member = TlsSession::dial(*job.context, *std::move(wire), test_link());
   accept_until(*job.listener, [&] { return job.listener->next_deadline() != TimePoint::max(); });
-  std::vector<Descriptor> idle;
-  for (int i = 0; i < 20; ++i) idle.push_back(connect_stranger(listen_address, "", "127.0.0.9:0"));
+  std::vector<Descriptor> idle_strangers;
+  for (int i = 0; i < 20; ++i)
+    idle_strangers.push_back(connect_stranger(listen_address, "", "127.0.0.9:0"));
   accept_until(*job.listener, [&] { return job.listener->counts().evicted == 17; });
   std::unique_ptr<Connection> accepted;
   const TimePoint limit = test_deadline();
@@ -266,53 +271,53 @@ TEST(TcpListener, KeepsWorkingWithoutFreeDescriptors) {
   ListeningJob job;
   job.open();
   const SocketAddress listen_address = job.listener->addresses()[0];
-  const Descriptor idle = connect_stranger(listen_address);
-  const Descriptor other = connect_stranger(listen_address);
-  const Descriptor third = connect_stranger(listen_address);
+  const Descriptor first_stranger = connect_stranger(listen_address);
+  const Descriptor second_stranger = connect_stranger(listen_address);
+  const Descriptor third_stranger = connect_stranger(listen_address);
   {
     const NoFreeDescriptors no_free_descriptors;
     accept_until(*job.listener, [&] { return job.listener->counts().evicted == 3; });
     char answer = 0;
-    EXPECT_LE(::recv(third.get(), &answer, 1, 0), 0);
+    EXPECT_LE(::recv(third_stranger.get(), &answer, 1, 0), 0);
   }
-  EXPECT_TRUE(join(*job.listener, *job.context, listen_address).accepted);
+  EXPECT_TRUE(join(*job.listener, *job.context, listen_address).accepted_connection);
 }
 
 TEST(TcpListener, TakesTheFirstFreePortOfTheRange) {
-  ListeningJob first;
-  first.open();
-  const std::uint16_t taken = first.listener->addresses()[0].port;
-  ListeningJob second;
-  second.options.port_first = second.options.port_last = taken;
-  const auto no_free_port = TcpListener::open(*second.context, second.options);
+  ListeningJob first_job;
+  first_job.open();
+  const std::uint16_t taken_port = first_job.listener->addresses()[0].port;
+  ListeningJob second_job;
+  second_job.options.port_first = second_job.options.port_last = taken_port;
+  const auto no_free_port = TcpListener::open(*second_job.context, second_job.options);
   EXPECT_EQ(no_free_port.status().code(), StatusCode::kStop);
-  EXPECT_THAT(
-      no_free_port.status().message(),
-      HasSubstr("port " + std::to_string(taken) + " is not free: cannot listen at 127.0.0.1:"));
-  if (taken > 65'500) GTEST_SKIP() << "the range would end above the last port";
-  second.options.port_last = static_cast<std::uint16_t>(taken + 30);
-  second.open();
-  EXPECT_GT(second.listener->addresses()[0].port, taken);
+  EXPECT_THAT(no_free_port.status().message(),
+              HasSubstr("port " + std::to_string(taken_port) +
+                        " is not free: cannot listen at 127.0.0.1:"));
+  if (taken_port > 65'500) GTEST_SKIP() << "the range would end above the last port";
+  second_job.options.port_last = static_cast<std::uint16_t>(taken_port + 30);
+  second_job.open();
+  EXPECT_GT(second_job.listener->addresses()[0].port, taken_port);
 }
 
 TEST(TcpListener, SaysThatNoPortOfTheRangeIsFree) {
-  ListeningJob first;
-  first.open();
-  const std::uint16_t taken = first.listener->addresses()[0].port;
-  if (taken == 65'535) GTEST_SKIP() << "the range would end above the last port";
-  const auto next = static_cast<std::uint16_t>(taken + 1);
-  ListeningJob second({"127.0.0.1:" + std::to_string(next)});
-  second.options.port_first = second.options.port_last = next;
+  ListeningJob first_job;
+  first_job.open();
+  const std::uint16_t taken_port = first_job.listener->addresses()[0].port;
+  if (taken_port == 65'535) GTEST_SKIP() << "the range would end above the last port";
+  const auto next_port = static_cast<std::uint16_t>(taken_port + 1);
+  ListeningJob second_job({"127.0.0.1:" + std::to_string(next_port)});
+  second_job.options.port_first = second_job.options.port_last = next_port;
   // If this fails, another program listens at this port. The port is then not free either.
-  const auto blocker = TcpListener::open(*second.context, second.options);
-  ListeningJob third;
-  third.options.port_first = taken;
-  third.options.port_last = next;
-  const auto none = TcpListener::open(*third.context, third.options);
-  EXPECT_EQ(none.status().code(), StatusCode::kStop);
-  EXPECT_THAT(none.status().message(),
-              HasSubstr("no port of " + std::to_string(taken) + "-" + std::to_string(next) +
-                        " is free: cannot listen at 127.0.0.1:"));
+  const auto blocker = TcpListener::open(*second_job.context, second_job.options);
+  ListeningJob third_job;
+  third_job.options.port_first = taken_port;
+  third_job.options.port_last = next_port;
+  const auto no_free_port = TcpListener::open(*third_job.context, third_job.options);
+  EXPECT_EQ(no_free_port.status().code(), StatusCode::kStop);
+  EXPECT_THAT(no_free_port.status().message(),
+              HasSubstr("no port of " + std::to_string(taken_port) + "-" +
+                        std::to_string(next_port) + " is free: cannot listen at 127.0.0.1:"));
 }
 
 TEST(TcpListener, RejectsInvalidAddressesAndPorts) {
@@ -332,7 +337,7 @@ TEST(TcpListener, RejectsInvalidAddressesAndPorts) {
   Descriptor last_free(::dup(0));
   const NoFreeDescriptors no_free_descriptors;
   EXPECT_EQ(error_of(valid_job).code(), StatusCode::kStop);
-  last_free.reset();  // the epoll takes this descriptor, so none is left for the socket
+  last_free.reset();  // the epoll instance takes this descriptor, so none is left for the socket
   EXPECT_THAT(error_of(valid_job).message(),
               HasSubstr("cannot listen at 127.0.0.1:0: socket: Too many"));
 }

@@ -24,8 +24,8 @@ constexpr std::size_t kRecordHeaderBytes = 5;    // RFC 8446, 5.1
 // The number of bytes that one system call sends or receives. With 64 KiB, this takes about 10 %
 // less processor time than one call per record (docs/decisions/0050).
 constexpr std::size_t kSystemCallBytes = 64 * 1024;
-// The number of bytes in clear that one system call sends. With 64 KiB, four hosts behind token
-// buckets of 5 Gb/s were eight times slower.
+// The number of bytes in clear that one system call sends. With 64 KiB, four hosts whose network is
+// limited to 5 Gb/s by token buckets were eight times slower.
 constexpr std::size_t kClearSendBytes = 32 * 1024;
 // The number of bytes that one system call receives if data in clear may follow the record. It is
 // small, so that most of the data is later received directly into its target memory.
@@ -112,8 +112,8 @@ Result<std::unique_ptr<TlsContext>> TlsContext::make(JobSecret secret) {
   SSL_CTX* settings = ::SSL_CTX_new_ex(nullptr, fastest_cipher_properties(), ::TLS_method());
   BIO_METHOD* method = ::BIO_meth_new(BIO_TYPE_SOURCE_SINK, "wire");
   std::unique_ptr<TlsContext> context(new TlsContext(std::move(secret), settings, method));
-  const bool allocated = settings != nullptr && method != nullptr;
-  if (!allocated || ::SSL_CTX_set_min_proto_version(settings, TLS1_3_VERSION) != 1 ||
+  const bool is_allocated = settings != nullptr && method != nullptr;
+  if (!is_allocated || ::SSL_CTX_set_min_proto_version(settings, TLS1_3_VERSION) != 1 ||
       ::SSL_CTX_set_max_proto_version(settings, TLS1_3_VERSION) != 1 ||
       ::SSL_CTX_set_ciphersuites(settings, "TLS_AES_128_GCM_SHA256") != 1 ||
       ::SSL_CTX_set1_groups_list(settings, "X25519") != 1 ||
@@ -151,26 +151,26 @@ TlsSession::~TlsSession() {
 
 std::unique_ptr<TlsSession> TlsSession::dial(const TlsContext& context,
                                              std::unique_ptr<Connection> wire, const Link& link) {
-  std::unique_ptr<TlsSession> made(new TlsSession(context, std::move(wire), Side::kDialing));
-  made->link_ = link;
-  made->identity_ = identity_of(link);
-  made->peer_.party = link.listener;
-  made->peer_.epoch = link.epoch;
-  made->may_write_ = true;
+  std::unique_ptr<TlsSession> session(new TlsSession(context, std::move(wire), Side::kDialing));
+  session->link_ = link;
+  session->identity_ = identity_of(link);
+  session->peer_.party = link.listener;
+  session->peer_.epoch = link.epoch;
+  session->may_write_ = true;
   // If the peer sends a certificate instead of a proof, OpenSSL rejects it, because no certificate
   // is trusted.
-  ::SSL_set_verify(made->ssl_, SSL_VERIFY_PEER, nullptr);
-  ::SSL_set_connect_state(made->ssl_);
-  return made;
+  ::SSL_set_verify(session->ssl_, SSL_VERIFY_PEER, nullptr);
+  ::SSL_set_connect_state(session->ssl_);
+  return session;
 }
 
 std::unique_ptr<TlsSession> TlsSession::listen(const TlsContext& context,
                                                std::unique_ptr<Connection> wire,
                                                const AcceptedLinks& acceptance) {
-  std::unique_ptr<TlsSession> made(new TlsSession(context, std::move(wire), Side::kListening));
-  made->acceptance_ = acceptance;
-  ::SSL_set_accept_state(made->ssl_);
-  return made;
+  std::unique_ptr<TlsSession> session(new TlsSession(context, std::move(wire), Side::kListening));
+  session->acceptance_ = acceptance;
+  ::SSL_set_accept_state(session->ssl_);
+  return session;
 }
 
 bool TlsSession::accepts(const Link& link) const {
@@ -181,11 +181,11 @@ bool TlsSession::accepts(const Link& link) const {
 // Returns null if memory is short or the secret is gone; the handshake then fails.
 SSL_SESSION* TlsSession::session_of(const Link& link) {
   SecretKey key;
-  const Status derived =
+  const Status derive_status =
       catch_bad_alloc([] { return "cannot derive a key"; },
                       [&] { return context_.secret_.derive(identity_of(link), key); });
-  if (!derived.ok()) {
-    wire_failure_ = derived;
+  if (!derive_status.ok()) {
+    wire_failure_ = derive_status;
     return nullptr;
   }
   constexpr std::array<unsigned char, 2> kAes128GcmSha256{0x13, 0x01};
@@ -202,10 +202,11 @@ SSL_SESSION* TlsSession::session_of(const Link& link) {
 }
 
 int TlsSession::read_wire(std::span<std::byte> into) {
-  if (arrived_from_ == arrived_count_ && !receive_for_openssl(into.size())) return -1;
-  const auto count = std::min(into.size(), arrived_count_ - arrived_from_);
-  std::copy_n(arrived_.begin() + static_cast<std::ptrdiff_t>(arrived_from_), count, into.begin());
-  arrived_from_ += count;
+  if (arrived_begin_ == arrived_end_ && !receive_for_openssl(into.size())) return -1;
+  const auto count = std::min(into.size(), arrived_end_ - arrived_begin_);
+  std::copy_n(arrived_bytes_.begin() + static_cast<std::ptrdiff_t>(arrived_begin_), count,
+              into.begin());
+  arrived_begin_ += count;
   return length_of(count);
 }
 
@@ -221,42 +222,43 @@ Status TlsSession::receive_from_wire(std::size_t bytes_wanted) {
           format_text("the other end ({}) sent more than {} bytes before it has proven who it is",
                       peer_.addresses, kHandshakeBytesMax));
   }
-  arrived_from_ = arrived_count_ = 0;
-  if (arrived_.size() < limit) arrived_.resize(limit);
-  FARANDOLE_TRY_ASSIGN(arrived_count_, wire_->try_receive(std::span(arrived_).first(limit)));
-  if (progress_ != Progress::kDone) handshake_bytes_ += arrived_count_;
+  arrived_begin_ = arrived_end_ = 0;
+  if (arrived_bytes_.size() < limit) arrived_bytes_.resize(limit);
+  FARANDOLE_TRY_ASSIGN(arrived_end_, wire_->try_receive(std::span(arrived_bytes_).first(limit)));
+  if (progress_ != Progress::kDone) handshake_bytes_ += arrived_end_;
   return {};
 }
 
 bool TlsSession::receive_for_openssl(std::size_t bytes_wanted) {
-  const Status filled = catch_bad_alloc([] { return "cannot receive"; },
-                                        [&] { return receive_from_wire(bytes_wanted); });
-  if (!filled.ok()) wire_failure_ = filled;
-  return filled.ok();
+  const Status receive_status = catch_bad_alloc([] { return "cannot receive"; },
+                                                [&] { return receive_from_wire(bytes_wanted); });
+  if (!receive_status.ok()) wire_failure_ = receive_status;
+  return receive_status.ok();
 }
 
 // Only collects the bytes. So OpenSSL never has to repeat a write, and one system call sends
 // several records.
 int TlsSession::write_wire(std::span<const std::byte> bytes) {
-  const Status status = catch_bad_alloc([] { return "cannot send"; },
-                                        [&] {
-                                          unsent_.insert(unsent_.end(), bytes.begin(), bytes.end());
-                                          return Status();
-                                        });
+  const Status status =
+      catch_bad_alloc([] { return "cannot send"; },
+                      [&] {
+                        unsent_bytes_.insert(unsent_bytes_.end(), bytes.begin(), bytes.end());
+                        return Status();
+                      });
   if (status.ok()) return length_of(bytes.size());
   wire_failure_ = status;
   return -1;
 }
 
 Status TlsSession::flush() {
-  while (unsent_from_ < unsent_.size()) {
-    const auto remaining = std::span(unsent_).subspan(unsent_from_);
+  while (unsent_begin_ < unsent_bytes_.size()) {
+    const auto remaining = std::span(unsent_bytes_).subspan(unsent_begin_);
     FARANDOLE_TRY_ASSIGN(const std::size_t count, wire_->try_send({}, remaining));
     if (count == 0) return {};
-    unsent_from_ += count;
+    unsent_begin_ += count;
   }
-  unsent_.clear();
-  unsent_from_ = 0;
+  unsent_bytes_.clear();
+  unsent_begin_ = 0;
   return wire_->has_unsent() ? wire_->try_send({}, {}).status() : Status();
 }
 
@@ -297,16 +299,17 @@ Result<TlsSession::Progress> TlsSession::try_handshake() {
 
 Result<TlsSession::Progress> TlsSession::advance_handshake() {
   ::ERR_clear_error();
-  if (!tls_handshake_done_) {
-    const int done = ::SSL_do_handshake(ssl_);
-    if (done != 1 && ::SSL_get_error(ssl_, done) != SSL_ERROR_WANT_READ) return handshake_error();
-    // OpenSSL returns 1 when the peer has proven that it knows the key of the link.
+  if (!is_tls_handshake_done_) {
+    const int ssl_result = ::SSL_do_handshake(ssl_);
+    if (ssl_result != 1 && ::SSL_get_error(ssl_, ssl_result) != SSL_ERROR_WANT_READ)
+      return handshake_error();
+    // SSL_session_reused() returns 1 when the peer has proven that it knows the key of the link.
     if (::SSL_session_reused(ssl_) == 1) may_write_ = true;
-    tls_handshake_done_ = done == 1;
-    if (tls_handshake_done_) check_proof();
+    is_tls_handshake_done_ = ssl_result == 1;
+    if (is_tls_handshake_done_) check_proof();
   }
   if (may_write_) FARANDOLE_TRY(flush());
-  if (!tls_handshake_done_) return Progress::kWaiting;
+  if (!is_tls_handshake_done_) return Progress::kWaiting;
   return confirm();
 }
 
@@ -321,23 +324,23 @@ Result<TlsSession::Progress> TlsSession::confirm() {
     FARANDOLE_TRY(flush());
     if (has_unsent()) return Progress::kWaiting;
   } else {
-    const int done = ::SSL_read_ex(ssl_, &confirmation, 1, &count);
-    if (done != 1 && ::SSL_get_error(ssl_, done) == SSL_ERROR_WANT_READ)
+    const int ssl_result = ::SSL_read_ex(ssl_, &confirmation, 1, &count);
+    if (ssl_result != 1 && ::SSL_get_error(ssl_, ssl_result) == SSL_ERROR_WANT_READ)
       return Progress::kConfirming;
-    if (done != 1 || confirmation != kConfirmation) return handshake_error();
+    if (ssl_result != 1 || confirmation != kConfirmation) return handshake_error();
   }
   finish_handshake();
   return Progress::kDone;
 }
 
-// Stops the process if the peer has not proven the key of the link, even if OpenSSL reports
-// success.
+// Stops the process if the peer has not proven that it knows the key of the link, even if OpenSSL
+// reports success.
 void TlsSession::check_proof() const {
   const SSL_CIPHER* cipher = ::SSL_get_current_cipher(ssl_);
-  const bool proven = ::SSL_session_reused(ssl_) == 1 && ::SSL_version(ssl_) == TLS1_3_VERSION &&
-                      cipher != nullptr &&
-                      ::SSL_CIPHER_get_id(cipher) == TLS1_3_CK_AES_128_GCM_SHA256;
-  CHECK(proven, "OpenSSL has finished a handshake without the key of the link");
+  const bool is_proven = ::SSL_session_reused(ssl_) == 1 && ::SSL_version(ssl_) == TLS1_3_VERSION &&
+                         cipher != nullptr &&
+                         ::SSL_CIPHER_get_id(cipher) == TLS1_3_CK_AES_128_GCM_SHA256;
+  CHECK(is_proven, "OpenSSL has finished a handshake without the key of the link");
 }
 
 void TlsSession::finish_handshake() {
@@ -349,13 +352,13 @@ void TlsSession::finish_handshake() {
 
 bool TlsSession::has_unsent() const {
   // The listening end sends nothing until the peer has proven its identity.
-  const bool sealed_waits = may_write_ && !unsent_.empty();
+  const bool sealed_waits = may_write_ && !unsent_bytes_.empty();
   return sealed_waits || wire_->has_unsent();
 }
 
 bool TlsSession::has_received() const {
-  if (opened_from_ < opened_count_) return true;
-  return may_have_received_ && (arrived_from_ < arrived_count_ || ::SSL_has_pending(ssl_) == 1);
+  if (opened_begin_ < opened_end_) return true;
+  return may_have_received_ && (arrived_begin_ < arrived_end_ || ::SSL_has_pending(ssl_) == 1);
 }
 
 // One key must not seal an unlimited number of bytes. Making the next key costs a few microseconds.
@@ -366,7 +369,7 @@ Status TlsSession::change_key_if_due() {
   return session_error("changing the key to");
 }
 
-// Seals at most kRecordBytes bytes. OpenSSL writes the record to unsent_.
+// Seals at most kRecordBytes bytes. OpenSSL writes the record to unsent_bytes_.
 Status TlsSession::seal_record(std::span<const std::byte> bytes) {
   FARANDOLE_TRY(change_key_if_due());
   std::size_t count = 0;
@@ -378,15 +381,17 @@ Status TlsSession::seal_record(std::span<const std::byte> bytes) {
 }
 
 // Seals and sends until all bytes are sealed or the wire takes no more bytes.
-Result<std::size_t> TlsSession::seal(std::span<const std::byte> bytes) {
-  std::size_t sealed = 0;
-  while (sealed < bytes.size() && unsent_.size() < kSystemCallBytes) {
-    const auto record = bytes.subspan(sealed, std::min(kRecordBytes, bytes.size() - sealed));
+Result<std::size_t> TlsSession::seal_and_send(std::span<const std::byte> bytes) {
+  std::size_t sealed_bytes = 0;
+  while (sealed_bytes < bytes.size() && unsent_bytes_.size() < kSystemCallBytes) {
+    const auto record =
+        bytes.subspan(sealed_bytes, std::min(kRecordBytes, bytes.size() - sealed_bytes));
     FARANDOLE_TRY(seal_record(record));
-    sealed += record.size();
-    if (sealed == bytes.size() || unsent_.size() >= kSystemCallBytes) FARANDOLE_TRY(flush());
+    sealed_bytes += record.size();
+    if (sealed_bytes == bytes.size() || unsent_bytes_.size() >= kSystemCallBytes)
+      FARANDOLE_TRY(flush());
   }
-  return sealed;
+  return sealed_bytes;
 }
 
 Result<std::size_t> TlsSession::try_send(std::span<const std::byte> first,
@@ -394,55 +399,57 @@ Result<std::size_t> TlsSession::try_send(std::span<const std::byte> first,
   CHECK(progress_ == Progress::kDone, "bytes can be sent only after the handshake");
   FARANDOLE_TRY(flush());
   if (has_unsent()) return std::size_t{0};
-  if (first.empty() || second.empty()) return seal(first.empty() ? second : first);
+  if (first.empty() || second.empty()) return seal_and_send(first.empty() ? second : first);
   // Each record has a fixed cost, so a short header shares its record with the payload.
-  if (first.size() >= kRecordBytes) return seal(first);
+  if (first.size() >= kRecordBytes) return seal_and_send(first);
   const std::size_t payload_in_first = std::min(second.size(), kRecordBytes - first.size());
   first_record_.assign(first.begin(), first.end());
   first_record_.insert(first_record_.end(), second.begin(),
                        second.begin() + static_cast<std::ptrdiff_t>(payload_in_first));
-  FARANDOLE_TRY_ASSIGN(const std::size_t sealed_of_first, seal(first_record_));
+  FARANDOLE_TRY_ASSIGN(const std::size_t sealed_of_first, seal_and_send(first_record_));
   if (sealed_of_first < first_record_.size() || has_unsent()) return sealed_of_first;
-  FARANDOLE_TRY_ASSIGN(const std::size_t rest, seal(second.subspan(payload_in_first)));
-  return sealed_of_first + rest;
+  FARANDOLE_TRY_ASSIGN(const std::size_t sealed_of_second,
+                       seal_and_send(second.subspan(payload_in_first)));
+  return sealed_of_first + sealed_of_second;
 }
 
 std::size_t TlsSession::take_opened(std::span<std::byte> into) {
-  const auto count = std::min(into.size(), opened_count_ - opened_from_);
-  std::copy_n(opened_.data() + opened_from_, count, into.begin());
-  opened_from_ += count;
+  const auto count = std::min(into.size(), opened_end_ - opened_begin_);
+  std::copy_n(opened_bytes_.data() + opened_begin_, count, into.begin());
+  opened_begin_ += count;
   return count;
 }
 
 Result<std::size_t> TlsSession::try_receive(std::span<std::byte> into) {
   CHECK(progress_ == Progress::kDone, "bytes can be received only after the handshake");
   FARANDOLE_TRY(receive_failure_);
-  std::size_t received = take_opened(into);
-  if (received == into.size()) return received;
+  std::size_t bytes_received = take_opened(into);
+  if (bytes_received == into.size()) return bytes_received;
   // If no bytes have arrived, this check is faster than a call of OpenSSL.
-  if (arrived_from_ == arrived_count_ && ::SSL_has_pending(ssl_) == 0) {
+  if (arrived_begin_ == arrived_end_ && ::SSL_has_pending(ssl_) == 0) {
     const bool is_filled = receive_for_openssl(kRecordHeaderBytes);
     if (!is_filled) receive_failure_ = wire_failure_;
-    if (!is_filled && received == 0) return receive_failure_;
-    if (arrived_count_ == 0) return received;
+    if (!is_filled && bytes_received == 0) return receive_failure_;
+    if (arrived_end_ == 0) return bytes_received;
   }
   may_have_received_ = true;
-  while (received < into.size() && receive_failure_.ok()) {
-    const auto rest = into.subspan(received);
-    const bool is_short = rest.size() < opened_.size();
+  while (bytes_received < into.size() && receive_failure_.ok()) {
+    const auto remaining = into.subspan(bytes_received);
+    const bool is_short = remaining.size() < opened_bytes_.size();
     std::size_t count = 0;
     ::ERR_clear_error();
-    const int done = is_short ? ::SSL_read_ex(ssl_, opened_.data(), opened_.size(), &count)
-                              : ::SSL_read_ex(ssl_, rest.data(), rest.size(), &count);
+    const int ssl_result =
+        is_short ? ::SSL_read_ex(ssl_, opened_bytes_.data(), opened_bytes_.size(), &count)
+                 : ::SSL_read_ex(ssl_, remaining.data(), remaining.size(), &count);
     if (is_short) {
-      opened_from_ = 0;
-      opened_count_ = count;
-      count = take_opened(rest);
+      opened_begin_ = 0;
+      opened_end_ = count;
+      count = take_opened(remaining);
     }
-    received += count;
-    if (done == 1) continue;
+    bytes_received += count;
+    if (ssl_result == 1) continue;
     may_have_received_ = false;
-    const int error = ::SSL_get_error(ssl_, done);
+    const int error = ::SSL_get_error(ssl_, ssl_result);
     if (error == SSL_ERROR_WANT_READ) break;
     if (error == SSL_ERROR_ZERO_RETURN)
       receive_failure_ = Status::rebuild_group(
@@ -450,7 +457,7 @@ Result<std::size_t> TlsSession::try_receive(std::span<std::byte> into) {
     else
       receive_failure_ = wire_failure_.ok() ? session_error("receiving from") : wire_failure_;
   }
-  if (received > 0 || receive_failure_.ok()) return received;
+  if (bytes_received > 0 || receive_failure_.ok()) return bytes_received;
   return receive_failure_;
 }
 
@@ -463,10 +470,10 @@ Result<std::size_t> TlsSession::try_send_data(std::span<const std::byte> first,
   if (!first.empty()) FARANDOLE_TRY(seal_record(first));
   // The header is sent together with the data.
   const auto piece = second.first(std::min(second.size(), kClearSendBytes));
-  FARANDOLE_TRY_ASSIGN(const std::size_t count, wire_->try_send(unsent_, piece));
-  const std::size_t header_bytes_sent = std::min(count, unsent_.size());
-  unsent_from_ = header_bytes_sent;
-  if (header_bytes_sent == unsent_.size()) FARANDOLE_TRY(flush());  // forgets the sent record
+  FARANDOLE_TRY_ASSIGN(const std::size_t count, wire_->try_send(unsent_bytes_, piece));
+  const std::size_t header_bytes_sent = std::min(count, unsent_bytes_.size());
+  unsent_begin_ = header_bytes_sent;
+  if (header_bytes_sent == unsent_bytes_.size()) FARANDOLE_TRY(flush());  // forgets the sent record
   const std::size_t payload_sent = count - header_bytes_sent;
   in_clear_data_ = payload_sent < second.size();
   return first.size() + payload_sent;
@@ -476,15 +483,16 @@ Result<std::size_t> TlsSession::try_receive_data(std::span<std::byte> into) {
   if (link_.seals_data) return try_receive(into);
   CHECK(progress_ == Progress::kDone, "bytes can be received only after the handshake");
   FARANDOLE_TRY(receive_failure_);
-  if (::SSL_has_pending(ssl_) == 1 || opened_from_ < opened_count_)
+  if (::SSL_has_pending(ssl_) == 1 || opened_begin_ < opened_end_)
     receive_failure_ = Status::rebuild_group(
         format_text("{} ({}) has sealed more than the header of its data; it is broken",
                     name_of(peer_.party), peer_.addresses));
   FARANDOLE_TRY(receive_failure_);
   // The first bytes may have arrived together with the TLS record of their header.
-  const auto count = std::min(into.size(), arrived_count_ - arrived_from_);
-  std::copy_n(arrived_.begin() + static_cast<std::ptrdiff_t>(arrived_from_), count, into.begin());
-  arrived_from_ += count;
+  const auto count = std::min(into.size(), arrived_end_ - arrived_begin_);
+  std::copy_n(arrived_bytes_.begin() + static_cast<std::ptrdiff_t>(arrived_begin_), count,
+              into.begin());
+  arrived_begin_ += count;
   if (count == into.size()) return count;
   const auto received = wire_->try_receive(into.subspan(count));
   if (received.ok()) return count + *received;

@@ -1,6 +1,6 @@
 // TlsSession: proves the identity of each end of a connection to the other end, and seals the
-// bytes. It is a Connection over another Connection, so the same code runs over TCP and over
-// simulated bytes.
+// bytes. It is a Connection over another Connection, so the same code runs over TCP and, in tests,
+// over a simulated connection.
 //
 // It uses TLS 1.3 from OpenSSL with one cipher suite (AES-128-GCM-SHA256), one group (X25519), and
 // a key that both ends derive from the job's secret and their Link. There are no certificates,
@@ -32,7 +32,7 @@ struct ssl_session_st;
 
 namespace farandole {
 
-// The links that a listening end accepts: the links of this job and epoch in which it is the
+// The links that a listening end accepts: the links of this job and epoch in which `self` is the
 // listener.
 struct AcceptedLinks {
   std::uint64_t job = 0;
@@ -41,11 +41,11 @@ struct AcceptedLinks {
   bool seals_data = true;
 };
 
-// The settings that all sessions of a process share, and the job's secret. Any thread may use it.
-// It must outlive its sessions.
+// The settings that all sessions of a process share, and the job's secret. Any thread may use a
+// context. It must outlive its sessions.
 class TlsContext {
  public:
-  // Errors: kStop if OpenSSL lacks a function that we need.
+  // Errors: kStop if OpenSSL cannot set up TLS 1.3 as we need it.
   static Result<std::unique_ptr<TlsContext>> make(JobSecret secret);
   ~TlsContext();
   TlsContext(const TlsContext&) = delete;
@@ -85,11 +85,10 @@ class TlsSession final : public Connection {
   // received. Errors are final: those of the wire; kRebuildGroup if the peer does not have the same
   // secret, is not the peer of the link, or has sent bytes that are not a handshake.
   Result<Progress> try_handshake();
-  // For the dialing end, after an error of try_handshake(): whether the connection existed and the
-  // peer has closed it.
-  bool peer_closed_handshake() const {
-    return wire_failure_.code() != StatusCode::kStop && was_connected();
-  }
+  // For the dialing end: whether there was a connection to the peer. False after a system error on
+  // this host (kStop). If reached_peer() is true and try_handshake() fails, the peer has usually
+  // closed the connection.
+  bool reached_peer() const { return wire_failure_.code() != StatusCode::kStop && was_connected(); }
   const Link& link() const { return link_; }  // for the listening end: valid after kDone
 
   Result<std::size_t> try_send(std::span<const std::byte> first,
@@ -118,7 +117,7 @@ class TlsSession final : public Connection {
   void check_proof() const;
   Status handshake_error() const;
   // A connection existed if our first bytes were sent.
-  bool was_connected() const { return side_ == Side::kDialing && unsent_.empty(); }
+  bool was_connected() const { return side_ == Side::kDialing && unsent_bytes_.empty(); }
   Status session_error(const char* action) const;
 
   ssl_session_st* session_of(const Link& link);
@@ -132,7 +131,7 @@ class TlsSession final : public Connection {
   std::size_t take_opened(std::span<std::byte> into);
   Status flush();
   Status seal_record(std::span<const std::byte> bytes);
-  Result<std::size_t> seal(std::span<const std::byte> bytes);
+  Result<std::size_t> seal_and_send(std::span<const std::byte> bytes);
   Status change_key_if_due();
 
   const TlsContext& context_;
@@ -144,25 +143,25 @@ class TlsSession final : public Connection {
   ConnectionPeer peer_;
   ssl_st* ssl_ = nullptr;  // owned
   Progress progress_ = Progress::kWaiting;
-  bool tls_handshake_done_ = false;  // only the confirmation may be missing
-  bool confirmation_sent_ = false;   // only on the listening end
-  bool may_write_ = false;           // the listening end sends nothing until the peer is proven
+  bool is_tls_handshake_done_ = false;  // then only the confirmation may be missing
+  bool confirmation_sent_ = false;      // only on the listening end
+  bool may_write_ = false;              // the listening end sends nothing until the peer is proven
   bool closed_ = false;
   bool in_clear_data_ = false;       // the last data in clear was not sent completely
   bool may_have_received_ = false;   // OpenSSL's buffer may contain a whole record
   std::size_t handshake_bytes_ = 0;  // received so far
   std::uint64_t bytes_per_key_ = kBytesPerKey;
   std::uint64_t sealed_bytes_ = 0;  // since the last change of the key
-  Bytes unsent_;                    // sealed bytes that the wire has not taken
-  std::size_t unsent_from_ = 0;
-  Bytes arrived_;  // bytes from the wire; OpenSSL has not taken [arrived_from_, arrived_count_)
-  std::size_t arrived_from_ = 0;
-  std::size_t arrived_count_ = 0;
-  // The opened bytes that a short receive has not taken: bytes [opened_from_, opened_count_). With
+  Bytes unsent_bytes_;              // sealed bytes that the wire has not taken
+  std::size_t unsent_begin_ = 0;
+  Bytes arrived_bytes_;  // from the wire; OpenSSL has not taken [arrived_begin_, arrived_end_)
+  std::size_t arrived_begin_ = 0;
+  std::size_t arrived_end_ = 0;
+  // The opened bytes that a short receive has not taken: bytes [opened_begin_, opened_end_). With
   // this buffer, a header and a short payload need only one call of OpenSSL.
-  std::array<std::byte, 512> opened_{};
-  std::size_t opened_from_ = 0;
-  std::size_t opened_count_ = 0;
+  std::array<std::byte, 512> opened_bytes_{};
+  std::size_t opened_begin_ = 0;
+  std::size_t opened_end_ = 0;
   Bytes first_record_;   // the content of one record: a header and the beginning of its payload
   Status wire_failure_;  // the error of the wire in a callback of OpenSSL
   Status receive_failure_;

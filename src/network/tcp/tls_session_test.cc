@@ -22,7 +22,7 @@ namespace {
 using ::testing::AnyOf;
 using ::testing::HasSubstr;
 
-constexpr std::size_t kLarge = 700'000;
+constexpr std::size_t kLargeBytes = 700'000;
 
 // Returns the bytes that a dialing end sends in its handshake and for `payload`.
 Bytes recorded_stream(const TlsContext& context, const Bytes& payload) {
@@ -33,13 +33,13 @@ Bytes recorded_stream(const TlsContext& context, const Bytes& payload) {
 }
 
 struct Outcome {
-  bool proven = false;
+  bool is_proven = false;
   Status error;
   std::size_t answered_bytes = 0;
 };
 
-// Sends `bytes` to a listening end. If `then_end`, the stream ends after them; otherwise it stays
-// open without further bytes.
+// Sends `bytes` to a listening end. If `then_end` is true, the stream ends after them; otherwise it
+// stays open without further bytes.
 Outcome send_as_stranger(const TlsContext& context, std::span<const std::byte> bytes, bool then_end,
                          const AcceptedLinks& acceptance = test_acceptance()) {
   const auto wire = std::make_shared<SimulatedWire>(1);
@@ -48,11 +48,11 @@ Outcome send_as_stranger(const TlsContext& context, std::span<const std::byte> b
   wire->directions[0].sent.assign(bytes.begin(), bytes.end());
   wire->directions[0].ended = then_end;
   Outcome outcome;
-  for (int idle_rounds = 0; idle_rounds < 100 && !outcome.proven && outcome.error.ok();) {
+  for (int idle_rounds = 0; idle_rounds < 100 && !outcome.is_proven && outcome.error.ok();) {
     const std::size_t received_before = wire->directions[0].received;
     const auto progress = listener->try_handshake();
     if (!progress.ok()) outcome.error = progress.status();
-    outcome.proven = progress.ok() && *progress == TlsSession::Progress::kDone;
+    outcome.is_proven = progress.ok() && *progress == TlsSession::Progress::kDone;
     idle_rounds = received_before == wire->directions[0].received ? idle_rounds + 1 : 0;
   }
   listener->close();
@@ -66,8 +66,8 @@ TEST(TlsSession, BothEndsKnowWhoTheOtherOneIs) {
     TlsPair pair(seed, *context, *context);
     pair.wire->piece_bytes_max = seed == 0 ? 1 : 50 * seed;
     pair.shake_hands();
-    ASSERT_TRUE(pair.proven()) << seed << pair.dialer_error.message()
-                               << pair.listener_error.message();
+    ASSERT_TRUE(pair.is_proven()) << seed << pair.dialer_error.message()
+                                  << pair.listener_error.message();
     EXPECT_EQ(pair.listener->link(), test_link());
     EXPECT_EQ(pair.listener->peer().party, test_link().dialer);
     EXPECT_EQ(pair.dialer->peer().party, test_link().listener);
@@ -82,20 +82,20 @@ TEST(TlsSession, CarriesBothDirectionsAtOnce) {
     TlsPair pair(piece, *context, *context);
     pair.wire->piece_bytes_max = piece;
     pair.shake_hands();
-    const std::size_t bytes = piece < 100 ? 40'000 : kLarge;
+    const std::size_t bytes = piece < 100 ? 40'000 : kLargeBytes;
     const std::array<Bytes, 2> sent{random_bytes(bytes, 1), random_bytes(bytes, 2)};
     const std::array<TlsSession*, 2> ends{pair.dialer.get(), pair.listener.get()};
     std::array<Bytes, 2> received;
-    std::array<std::size_t, 2> offered{};
+    std::array<std::size_t, 2> offered_bytes{};
     while (received[0].size() < bytes || received[1].size() < bytes) {
       for (const std::size_t i : {0u, 1u}) {
-        // A header and a payload arrive in pieces of all sizes.
-        const auto remaining = std::span(sent[i]).subspan(offered[i]);
+        // Splits the bytes at a random position into a header and a payload.
+        const auto remaining = std::span(sent[i]).subspan(offered_bytes[i]);
         const auto first =
             remaining.first(std::min<std::size_t>(remaining.size(), pair.wire->random() % 99));
         const auto sent_now = ends[i]->try_send(first, remaining.subspan(first.size()));
         ASSERT_TRUE(sent_now.ok()) << sent_now.status().message();
-        offered[i] += *sent_now;
+        offered_bytes[i] += *sent_now;
         Bytes received_now(pair.wire->random() % 50'000);
         const auto count = ends[1 - i]->try_receive(received_now);
         ASSERT_TRUE(count.ok()) << count.status().message();
@@ -124,12 +124,12 @@ TEST(TlsSession, AHeaderSharesItsRecordWithThePayload) {
   TlsPair pair(1, *context, *context);
   pair.shake_hands();
   pair.wire->piece_bytes_max = 1 << 20;
-  const std::size_t before = pair.wire->directions[0].sent.size();
+  const std::size_t bytes_before = pair.wire->directions[0].sent.size();
   ASSERT_EQ(*pair.dialer->try_send(random_bytes(kFrameHeaderBytes, 1), random_bytes(1000, 2)),
             kFrameHeaderBytes + 1000);
   while (pair.dialer->has_unsent()) ASSERT_TRUE(pair.dialer->try_send({}, {}).ok());
   // A record adds 22 bytes: its header, its content type and the authentication tag.
-  EXPECT_EQ(pair.wire->directions[0].sent.size() - before, kFrameHeaderBytes + 1000 + 22);
+  EXPECT_EQ(pair.wire->directions[0].sent.size() - bytes_before, kFrameHeaderBytes + 1000 + 22);
 }
 
 TEST(TlsSession, AHeaderIsReceivedBeforeItsPayload) {
@@ -162,17 +162,17 @@ TEST(TlsSession, LongPartsAreSentInOrder) {
   pair.wire->piece_bytes_max = pair.wire->unread_bytes_max = 1 << 20;
   const Bytes first = random_bytes(40'000, 1);
   const Bytes second = random_bytes(40'000, 2);
-  Bytes both = first;
-  both.insert(both.end(), second.begin(), second.end());
+  Bytes all_bytes = first;
+  all_bytes.insert(all_bytes.end(), second.begin(), second.end());
   std::size_t sent = 0;
-  Bytes received(both.size());
-  for (std::size_t count = 0; count < both.size();) {
+  Bytes received(all_bytes.size());
+  for (std::size_t count = 0; count < all_bytes.size();) {
     const auto rest_of_first = std::span(first).subspan(std::min(sent, first.size()));
     const auto rest_of_second = std::span(second).subspan(sent - std::min(sent, first.size()));
     sent += *pair.dialer->try_send(rest_of_first, rest_of_second);
     count += *pair.listener->try_receive(std::span(received).subspan(count));
   }
-  EXPECT_EQ(received, both);
+  EXPECT_EQ(received, all_bytes);
 }
 
 TEST(TlsSession, ChangesItsKeyInTime) {
@@ -181,7 +181,7 @@ TEST(TlsSession, ChangesItsKeyInTime) {
   pair.shake_hands();
   pair.dialer->set_bytes_per_key(20'000);
   pair.listener->set_bytes_per_key(1);
-  const Bytes payload = random_bytes(kLarge, 1);
+  const Bytes payload = random_bytes(kLargeBytes, 1);
   EXPECT_EQ(transfer(*pair.dialer, *pair.listener, payload), payload);
   EXPECT_EQ(transfer(*pair.listener, *pair.dialer, payload), payload);
 }
@@ -197,15 +197,15 @@ TEST(TlsSession, SaysWhetherItHoldsReceivedBytes) {
   Bytes part(1);
   while (*pair.listener->try_receive(part) == 0) continue;
   EXPECT_TRUE(pair.listener->has_received());  // the rest of the record
-  Bytes rest(payload.size());
-  EXPECT_EQ(*pair.listener->try_receive(rest), payload.size() - 1);
+  Bytes remaining_bytes(payload.size());
+  EXPECT_EQ(*pair.listener->try_receive(remaining_bytes), payload.size() - 1);
   EXPECT_FALSE(pair.listener->has_received());
 }
 
 TEST(TlsSession, RefusesAnotherSecret) {
-  const auto ours = context_of('s');
-  const auto theirs = context_of('t');
-  TlsPair pair(1, *theirs, *ours);
+  const auto our_context = context_of('s');
+  const auto their_context = context_of('t');
+  TlsPair pair(1, *their_context, *our_context);
   pair.shake_hands();
   EXPECT_EQ(pair.listener_error.code(), StatusCode::kRebuildGroup);
   EXPECT_THAT(pair.listener_error.message(), HasSubstr("simulated 1 -> 0"));
@@ -215,15 +215,15 @@ TEST(TlsSession, RefusesAnotherSecret) {
 
 TEST(TlsSession, RefusesAnyOtherLink) {
   const auto context = context_of('s');
-  std::vector<Link> others(6, test_link());
-  others[0].job = 8;
-  others[1].epoch = 2;
-  others[2].epoch = 4;
-  others[3].listener.number = 1;
-  others[4].listener.role = Role::kLauncher;
-  others[5].seals_data = false;
-  for (const Link& other : others) {
-    TlsPair pair(1, *context, *context, other);
+  std::vector<Link> other_links(6, test_link());
+  other_links[0].job = 8;
+  other_links[1].epoch = 2;
+  other_links[2].epoch = 4;
+  other_links[3].listener.number = 1;
+  other_links[4].listener.role = Role::kLauncher;
+  other_links[5].seals_data = false;
+  for (const Link& link : other_links) {
+    TlsPair pair(1, *context, *context, link);
     pair.shake_hands();
     EXPECT_EQ(pair.listener_error.code(), StatusCode::kRebuildGroup);
     EXPECT_EQ(pair.dialer_error.code(), StatusCode::kRebuildGroup);
@@ -237,13 +237,13 @@ TEST(TlsSession, AProofIsForOneLinkOnly) {
   const auto context = context_of('s');
   const Bytes stream = recorded_stream(*context, bytes_of("payload"));
   const Bytes name = identity_of(test_link());
-  Link renamed = test_link();
-  renamed.dialer.number = 2;
-  Bytes changed = stream;
-  const auto place = std::ranges::search(changed, name);
+  Link renamed_link = test_link();
+  renamed_link.dialer.number = 2;
+  Bytes changed_stream = stream;
+  const auto place = std::ranges::search(changed_stream, name);
   ASSERT_EQ(place.size(), name.size());
-  std::ranges::copy(identity_of(renamed), place.begin());
-  const Outcome outcome = send_as_stranger(*context, changed, false);
+  std::ranges::copy(identity_of(renamed_link), place.begin());
+  const Outcome outcome = send_as_stranger(*context, changed_stream, false);
   EXPECT_FALSE(outcome.error.ok());
   EXPECT_EQ(outcome.answered_bytes, 0u);
 }
@@ -259,13 +259,14 @@ TEST(TlsSession, RefusesAReplayedStream) {
   other_rank.self.number = 1;
   for (const AcceptedLinks& acceptance : {test_acceptance(), next_epoch, other_job, other_rank}) {
     const Outcome outcome = send_as_stranger(*context, stream, false, acceptance);
-    EXPECT_FALSE(outcome.proven);
+    EXPECT_FALSE(outcome.is_proven);
     EXPECT_FALSE(outcome.error.ok());
-    const bool was_meant = identity_of({.job = acceptance.job,
-                                        .epoch = acceptance.epoch,
-                                        .dialer = test_link().dialer,
-                                        .listener = acceptance.self}) == identity_of(test_link());
-    EXPECT_EQ(outcome.answered_bytes > 0, was_meant);
+    const bool is_intended_listener =
+        identity_of({.job = acceptance.job,
+                     .epoch = acceptance.epoch,
+                     .dialer = test_link().dialer,
+                     .listener = acceptance.self}) == identity_of(test_link());
+    EXPECT_EQ(outcome.answered_bytes > 0, is_intended_listener);
   }
 }
 
@@ -275,11 +276,11 @@ TEST(TlsSession, RefusesEveryTruncatedStream) {
   ASSERT_LT(stream.size(), 500u);
   for (std::size_t length = 0; length < stream.size(); ++length) {
     const auto begin = std::span(stream).first(length);
-    const Outcome ended = send_as_stranger(*context, begin, true);
-    EXPECT_FALSE(ended.proven) << length;
-    EXPECT_FALSE(ended.error.ok()) << length;
-    const Outcome stalled = send_as_stranger(*context, begin, false);
-    EXPECT_FALSE(stalled.proven) << length;
+    const Outcome ended_outcome = send_as_stranger(*context, begin, true);
+    EXPECT_FALSE(ended_outcome.is_proven) << length;
+    EXPECT_FALSE(ended_outcome.error.ok()) << length;
+    const Outcome stalled_outcome = send_as_stranger(*context, begin, false);
+    EXPECT_FALSE(stalled_outcome.is_proven) << length;
   }
 }
 
@@ -325,9 +326,9 @@ TEST(TlsSession, RefusesChangedHandshakes) {
   const Bytes stream = recorded_stream(*context, {});
   std::mt19937 random(1);
   for (int i = 0; i < 1000; ++i) {
-    Bytes changed = stream;
-    changed[random() % changed.size()] ^= static_cast<std::byte>(1U << random() % 8);
-    EXPECT_FALSE(send_as_stranger(*context, changed, true).proven);
+    Bytes changed_stream = stream;
+    changed_stream[random() % changed_stream.size()] ^= static_cast<std::byte>(1U << random() % 8);
+    EXPECT_FALSE(send_as_stranger(*context, changed_stream, true).is_proven);
   }
 }
 
@@ -367,10 +368,10 @@ TEST(TlsSession, NoticesChangedBytes) {
   for (std::size_t place = 0; place < 60; ++place) {
     TlsPair pair(place, *context, *context);
     pair.shake_hands();
-    const std::size_t before = pair.wire->directions[0].sent.size();
+    const std::size_t bytes_before = pair.wire->directions[0].sent.size();
     ASSERT_TRUE(pair.dialer->try_send({}, random_bytes(38, 1)).ok());
     while (pair.dialer->has_unsent()) ASSERT_TRUE(pair.dialer->try_send({}, {}).ok());
-    pair.wire->directions[0].sent[before + place] ^= std::byte{1};
+    pair.wire->directions[0].sent[bytes_before + place] ^= std::byte{1};
     pair.dialer->close();
     Bytes into(100);
     auto received = pair.listener->try_receive(into);
@@ -389,28 +390,29 @@ TEST(TlsSession, DistinguishesAnEndFromACutStream) {
   while (pair.dialer->has_unsent()) ASSERT_TRUE(pair.dialer->try_send({}, {}).ok());
   pair.wire->piece_bytes_max = 1 << 20;
   pair.dialer->close();
-  pair.dialer->close();  // changes nothing
+  pair.dialer->close();  // a second call changes nothing
   Bytes into(100);
   std::size_t count = 0;
   while (count == 0) count = *pair.listener->try_receive(into);
   EXPECT_EQ(count, 4u);
-  auto end = pair.listener->try_receive(into);
-  while (end.ok()) end = pair.listener->try_receive(into);
-  EXPECT_THAT(end.status().message(),
+  auto end_result = pair.listener->try_receive(into);
+  while (end_result.ok()) end_result = pair.listener->try_receive(into);
+  EXPECT_THAT(end_result.status().message(),
               AnyOf(HasSubstr("worker 1 has closed the connection"),
                     HasSubstr("the peer has ended the simulated connection")));
 
-  TlsPair cut(2, *context, *context);
-  cut.shake_hands();
-  cut.wire->directions[0].ended = true;
-  auto gone = cut.listener->try_receive(into);
-  while (gone.ok()) gone = cut.listener->try_receive(into);
-  EXPECT_THAT(gone.status().message(), HasSubstr("the peer has ended the simulated connection"));
-  EXPECT_EQ(cut.listener->try_send({}, into).status().code(), StatusCode::kRebuildGroup);
+  TlsPair cut_pair(2, *context, *context);
+  cut_pair.shake_hands();
+  cut_pair.wire->directions[0].ended = true;
+  auto cut_result = cut_pair.listener->try_receive(into);
+  while (cut_result.ok()) cut_result = cut_pair.listener->try_receive(into);
+  EXPECT_THAT(cut_result.status().message(),
+              HasSubstr("the peer has ended the simulated connection"));
+  EXPECT_EQ(cut_pair.listener->try_send({}, into).status().code(), StatusCode::kRebuildGroup);
 }
 
 // A link that does not seal data, and the acceptance for it.
-std::pair<Link, AcceptedLinks> link_without_sealing() {
+std::pair<Link, AcceptedLinks> link_with_clear_data() {
   Link link = test_link();
   AcceptedLinks acceptance = test_acceptance();
   link.seals_data = acceptance.seals_data = false;
@@ -420,11 +422,11 @@ std::pair<Link, AcceptedLinks> link_without_sealing() {
 // The peer would take the closing record of the session for the rest of the data.
 TEST(TlsSession, SendsNothingAfterHalfOfTheDataInClear) {
   const auto context = context_of('s');
-  const auto [link, acceptance] = link_without_sealing();
+  const auto [link, acceptance] = link_with_clear_data();
   for (const bool sends_all : {false, true}) {
     TlsPair pair(1, *context, *context, link, acceptance);
     pair.shake_hands();
-    ASSERT_TRUE(pair.proven());
+    ASSERT_TRUE(pair.is_proven());
     pair.wire->always_moves = true;
     auto& out = pair.wire->directions[0];
     const Bytes header = random_bytes(44, 1);
@@ -443,12 +445,12 @@ TEST(TlsSession, SendsNothingAfterHalfOfTheDataInClear) {
 // Sends headers that are followed by data, like the headers of frames.
 TEST(TlsSession, ALinkThatDoesNotSealDataSealsHeadersAndProvesItsPeer) {
   const auto context = context_of('s');
-  const auto [link, acceptance] = link_without_sealing();
+  const auto [link, acceptance] = link_with_clear_data();
   for (std::uint64_t seed = 0; seed < 20; ++seed) {
     TlsPair pair(seed, *context, *context, link, acceptance);
     pair.wire->piece_bytes_max = 1 + 100 * seed;
     pair.shake_hands();
-    ASSERT_TRUE(pair.proven()) << pair.listener_error.message();
+    ASSERT_TRUE(pair.is_proven()) << pair.listener_error.message();
     EXPECT_EQ(pair.listener->link(), link);
     for (const std::size_t count : {5000UL, 1UL, 100'000UL}) {
       const Bytes header = random_bytes(44, seed);
@@ -477,16 +479,16 @@ TEST(TlsSession, ALinkThatDoesNotSealDataSealsHeadersAndProvesItsPeer) {
       EXPECT_EQ(Bytes(wire.end() - static_cast<std::ptrdiff_t>(count), wire.end()), data);
       EXPECT_TRUE(std::ranges::search(wire, header).empty()) << "the header is sealed";
     }
-    const Bytes after = random_bytes(3000, seed);
-    EXPECT_EQ(transfer(*pair.dialer, *pair.listener, after), after);
-    EXPECT_TRUE(std::ranges::search(pair.wire->directions[0].sent, after).empty());
-    EXPECT_EQ(transfer(*pair.listener, *pair.dialer, after), after);
+    const Bytes sealed_payload = random_bytes(3000, seed);
+    EXPECT_EQ(transfer(*pair.dialer, *pair.listener, sealed_payload), sealed_payload);
+    EXPECT_TRUE(std::ranges::search(pair.wire->directions[0].sent, sealed_payload).empty());
+    EXPECT_EQ(transfer(*pair.listener, *pair.dialer, sealed_payload), sealed_payload);
     EXPECT_FALSE(pair.listener->has_unsent());
   }
-  const auto other = context_of('t');
-  TlsPair stranger(1, *other, *context, link, acceptance);
-  stranger.shake_hands();
-  EXPECT_FALSE(stranger.listener_error.ok());
+  const auto other_context = context_of('t');
+  TlsPair stranger_pair(1, *other_context, *context, link, acceptance);
+  stranger_pair.shake_hands();
+  EXPECT_FALSE(stranger_pair.listener_error.ok());
 }
 
 TEST(TlsSession, BothEndsMustSealDataOrNeither) {
@@ -498,20 +500,20 @@ TEST(TlsSession, BothEndsMustSealDataOrNeither) {
     acceptance.seals_data = !seals;
     TlsPair pair(1, *context, *context, link, acceptance);
     pair.shake_hands();
-    EXPECT_FALSE(pair.proven());
+    EXPECT_FALSE(pair.is_proven());
     EXPECT_FALSE(pair.listener_error.ok());
   }
 }
 
 TEST(TlsSession, SealedBytesInPlaceOfDataAreAnError) {
   const auto context = context_of('s');
-  const auto [link, acceptance] = link_without_sealing();
+  const auto [link, acceptance] = link_with_clear_data();
   TlsPair pair(1, *context, *context, link, acceptance);
   pair.shake_hands();
-  const Bytes too_long = random_bytes(100, 1);
+  const Bytes long_header = random_bytes(100, 1);
   std::size_t sent = 0;
-  while (sent < too_long.size())
-    sent += pair.dialer->try_send(std::span(too_long).subspan(sent), {}).value();
+  while (sent < long_header.size())
+    sent += pair.dialer->try_send(std::span(long_header).subspan(sent), {}).value();
   Bytes header(44);
   std::size_t received = 0;
   while (received < header.size()) {

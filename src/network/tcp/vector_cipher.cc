@@ -26,7 +26,7 @@ const char* fastest_cipher_properties() { return nullptr; }
 #include <type_traits>
 #include <utility>
 
-// The header of the library does not declare these functions. We do not use the library's table of
+// The header of libipsec-mb does not declare these functions. We do not use the library's table of
 // functions, because the table would link 12 MB of other ciphers, too.
 extern "C" {
 std::remove_pointer_t<aes_gcm_precomp_t> aes_gcm_precomp_128_vaes_avx512;
@@ -41,7 +41,7 @@ namespace {
 
 constexpr char kName[] = "farandole";
 constexpr char kProperties[] = "provider=farandole";
-constexpr char kPreferred[] = "?provider=farandole";
+constexpr char kPreferredProperties[] = "?provider=farandole";
 constexpr std::size_t kKeyBytes = 16;
 constexpr std::size_t kNonceBytes = 12;
 constexpr std::size_t kTagBytes = 16;
@@ -50,7 +50,7 @@ constexpr std::size_t kHeaderBytesMax = 64;  // TLS 1.3 authenticates 5 bytes wi
 
 using Tag = std::array<std::uint8_t, kTagBytes>;
 
-bool has_instructions() {
+bool has_vector_instructions() {
   return __builtin_cpu_supports("aes") && __builtin_cpu_supports("vaes") &&
          __builtin_cpu_supports("vpclmulqdq") && __builtin_cpu_supports("avx512f") &&
          __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
@@ -91,12 +91,12 @@ class Cipher {
     return true;
   }
 
-  // `to` may be equal to `from`, and has room for the same number of bytes.
-  bool seal_or_open(std::span<const std::uint8_t> from, std::uint8_t* to) {
+  // `output` must have room for as many bytes as `input` has, and may be the same memory.
+  bool seal_or_open(std::span<const std::uint8_t> input, std::uint8_t* output) {
     if (state_ != State::kStarted || !has_key_) return false;
-    const auto run = seals_ ? ::aes_gcm_enc_128_vaes_avx512 : ::aes_gcm_dec_128_vaes_avx512;
-    run(&key_, &message_, to, from.data(), from.size(), nonce_.data(), header_.data(),
-        header_bytes_, computed_tag_.data(), kTagBytes);
+    const auto convert = seals_ ? ::aes_gcm_enc_128_vaes_avx512 : ::aes_gcm_dec_128_vaes_avx512;
+    convert(&key_, &message_, output, input.data(), input.size(), nonce_.data(), header_.data(),
+            header_bytes_, computed_tag_.data(), kTagBytes);
     state_ = State::kConverted;
     return true;
   }
@@ -122,7 +122,7 @@ class Cipher {
  private:
   enum class State { kNoNonce, kStarted, kConverted, kEnded };
 
-  // The key expansion needs 16 bytes of alignment; the header of the library asks for 64.
+  // The key expansion needs 16 bytes of alignment; the header of libipsec-mb asks for 64.
   alignas(kAlignment) gcm_key_data key_{};
   alignas(kAlignment) gcm_context_data message_{};
   std::array<std::uint8_t, kNonceBytes> nonce_{};
@@ -138,8 +138,8 @@ class Cipher {
 
 Cipher& cipher_of(void* context) { return *static_cast<Cipher*>(context); }
 
-// OpenSSL calls the following functions. No exception may pass through OpenSSL. They return 1 if
-// they succeed, and 0 otherwise.
+// OpenSSL calls the following functions. No exception may pass through OpenSSL. The functions
+// return 1 if they succeed, and 0 otherwise.
 
 void* make_cipher(void* /*provider*/) noexcept { return new (std::nothrow) Cipher; }
 
@@ -169,13 +169,13 @@ int begin(void* context, const unsigned char* key, std::size_t key_bytes,
   return set_parameters(context, parameters);
 }
 
-int update(void* context, unsigned char* to, std::size_t* count, std::size_t room,
-           const unsigned char* from, std::size_t bytes) noexcept {
+int update(void* context, unsigned char* output, std::size_t* count, std::size_t room,
+           const unsigned char* input, std::size_t bytes) noexcept {
   *count = bytes;
-  if (to == nullptr) return cipher_of(context).add_header({from, bytes}) ? 1 : 0;
+  if (output == nullptr) return cipher_of(context).add_header({input, bytes}) ? 1 : 0;
   if (bytes == 0) return 1;
   if (room < bytes) return 0;
-  return cipher_of(context).seal_or_open({from, bytes}, to) ? 1 : 0;
+  return cipher_of(context).seal_or_open({input, bytes}, output) ? 1 : 0;
 }
 
 int end(void* context, unsigned char* /*to*/, std::size_t* count, std::size_t /*room*/) noexcept {
@@ -183,7 +183,7 @@ int end(void* context, unsigned char* /*to*/, std::size_t* count, std::size_t /*
   return cipher_of(context).end() ? 1 : 0;
 }
 
-// Sets the number of this name if OpenSSL has asked for it.
+// Sets the parameter `name` to `value` if OpenSSL has asked for this parameter.
 int set_if_requested(OSSL_PARAM* parameters, const char* name, std::size_t value) {
   OSSL_PARAM* parameter = ::OSSL_PARAM_locate(parameters, name);
   return parameter == nullptr ? 1 : ::OSSL_PARAM_set_size_t(parameter, value);
@@ -215,22 +215,22 @@ int get_context_parameters(void* context, OSSL_PARAM* parameters) noexcept {
 }
 
 template <typename Function>
-OSSL_DISPATCH entry(int id, Function* function) {
+OSSL_DISPATCH dispatch_entry(int id, Function* function) {
   return {id, reinterpret_cast<void (*)()>(function)};
 }
 
 const OSSL_ALGORITHM* find_algorithms(void* /*provider*/, int operation,
                                       int* must_not_cache) noexcept {
   static const std::array functions{
-      entry(OSSL_FUNC_CIPHER_NEWCTX, make_cipher),
-      entry(OSSL_FUNC_CIPHER_FREECTX, free_cipher),
-      entry(OSSL_FUNC_CIPHER_ENCRYPT_INIT, begin<true>),
-      entry(OSSL_FUNC_CIPHER_DECRYPT_INIT, begin<false>),
-      entry(OSSL_FUNC_CIPHER_UPDATE, update),
-      entry(OSSL_FUNC_CIPHER_FINAL, end),
-      entry(OSSL_FUNC_CIPHER_GET_PARAMS, get_parameters),
-      entry(OSSL_FUNC_CIPHER_GET_CTX_PARAMS, get_context_parameters),
-      entry(OSSL_FUNC_CIPHER_SET_CTX_PARAMS, set_parameters),
+      dispatch_entry(OSSL_FUNC_CIPHER_NEWCTX, make_cipher),
+      dispatch_entry(OSSL_FUNC_CIPHER_FREECTX, free_cipher),
+      dispatch_entry(OSSL_FUNC_CIPHER_ENCRYPT_INIT, begin<true>),
+      dispatch_entry(OSSL_FUNC_CIPHER_DECRYPT_INIT, begin<false>),
+      dispatch_entry(OSSL_FUNC_CIPHER_UPDATE, update),
+      dispatch_entry(OSSL_FUNC_CIPHER_FINAL, end),
+      dispatch_entry(OSSL_FUNC_CIPHER_GET_PARAMS, get_parameters),
+      dispatch_entry(OSSL_FUNC_CIPHER_GET_CTX_PARAMS, get_context_parameters),
+      dispatch_entry(OSSL_FUNC_CIPHER_SET_CTX_PARAMS, set_parameters),
       OSSL_DISPATCH{0, nullptr},
   };
   // All names of the cipher in OpenSSL's own providers.
@@ -243,7 +243,7 @@ const OSSL_ALGORITHM* find_algorithms(void* /*provider*/, int operation,
 
 int begin_provider(const OSSL_CORE_HANDLE* /*core*/, const OSSL_DISPATCH* /*core_functions*/,
                    const OSSL_DISPATCH** functions, void** provider) noexcept {
-  static const std::array table{entry(OSSL_FUNC_PROVIDER_QUERY_OPERATION, find_algorithms),
+  static const std::array table{dispatch_entry(OSSL_FUNC_PROVIDER_QUERY_OPERATION, find_algorithms),
                                 OSSL_DISPATCH{0, nullptr}};
   static char state;  // OpenSSL needs some address here; our functions do not use it
   *functions = table.data();
@@ -252,32 +252,34 @@ int begin_provider(const OSSL_CORE_HANDLE* /*core*/, const OSSL_DISPATCH* /*core
 }
 
 // Test case 2 of the specification of GCM (McGrew and Viega), in which all inputs are zero. It
-// checks that the functions of the library have these parameters.
+// checks that the functions of libipsec-mb have the parameters with which we call them.
 bool works_as_specified() {
   constexpr Tag kExpected{0xab, 0x6e, 0x47, 0xd4, 0x2c, 0xec, 0x13, 0xbd,
                           0xf5, 0x3a, 0x67, 0xb2, 0x12, 0x57, 0xbd, 0xdf};
   const std::array<std::uint8_t, kKeyBytes> zeros{};
   const auto nonce = std::span(zeros).first(kNonceBytes);
   std::array<std::uint8_t, kKeyBytes> sealed{};
-  Cipher sealing;
-  if (!sealing.begin(true, zeros, nonce) || !sealing.seal_or_open(zeros, sealed.data()) ||
-      !sealing.end() || sealing.tag() != kExpected)
+  Cipher sealing_cipher;
+  if (!sealing_cipher.begin(true, zeros, nonce) ||
+      !sealing_cipher.seal_or_open(zeros, sealed.data()) || !sealing_cipher.end() ||
+      sealing_cipher.tag() != kExpected)
     return false;
   std::array<std::uint8_t, kKeyBytes> opened{1};
-  Cipher opening;
-  return opening.begin(false, zeros, nonce) && opening.set_tag(kExpected) &&
-         opening.seal_or_open(sealed, opened.data()) && opening.end() && opened == zeros;
+  Cipher opening_cipher;
+  return opening_cipher.begin(false, zeros, nonce) && opening_cipher.set_tag(kExpected) &&
+         opening_cipher.seal_or_open(sealed, opened.data()) && opening_cipher.end() &&
+         opened == zeros;
 }
 
 // The providers stay loaded until the process ends. The pointers are kept for the leak sanitizer.
 struct Providers {
-  OSSL_PROVIDER* of_openssl = nullptr;
-  OSSL_PROVIDER* ours = nullptr;
+  OSSL_PROVIDER* default_provider = nullptr;
+  OSSL_PROVIDER* our_provider = nullptr;
 };
 
 Providers load_providers() {
-  if (::imb_get_version() != IMB_VERSION_NUM || !has_instructions() || !works_as_specified() ||
-      ::OSSL_PROVIDER_add_builtin(nullptr, kName, begin_provider) != 1)
+  if (::imb_get_version() != IMB_VERSION_NUM || !has_vector_instructions() ||
+      !works_as_specified() || ::OSSL_PROVIDER_add_builtin(nullptr, kName, begin_provider) != 1)
     return {};
   // If a provider is loaded explicitly, OpenSSL does not load its default provider. We need the
   // default provider for all other algorithms.
@@ -288,7 +290,9 @@ Providers load_providers() {
 
 const char* fastest_cipher_properties() {
   static const Providers providers = load_providers();
-  return providers.of_openssl != nullptr && providers.ours != nullptr ? kPreferred : nullptr;
+  return providers.default_provider != nullptr && providers.our_provider != nullptr
+             ? kPreferredProperties
+             : nullptr;
 }
 
 }  // namespace farandole

@@ -20,7 +20,7 @@ namespace {
 using Bytes = std::vector<unsigned char>;
 
 constexpr int kTagBytes = 16;
-constexpr char kOpenSsl[] = "provider=default";
+constexpr char kOpenSslProperties[] = "provider=default";
 
 struct FreeCipherObjects {
   void operator()(EVP_CIPHER* cipher) const { ::EVP_CIPHER_free(cipher); }
@@ -28,11 +28,11 @@ struct FreeCipherObjects {
 };
 using Context = std::unique_ptr<EVP_CIPHER_CTX, FreeCipherObjects>;
 
-struct Sealed {
+struct SealedMessage {
   Bytes bytes;
   Bytes tag;
 
-  bool operator==(const Sealed&) const = default;
+  bool operator==(const SealedMessage&) const = default;
 };
 
 Bytes bytes_of(std::string_view hexadecimal) {
@@ -69,11 +69,11 @@ bool convert_in_place(EVP_CIPHER_CTX* context, Bytes& bytes) {
 
 bool end_message(EVP_CIPHER_CTX* context) {
   int count = 0;
-  std::array<unsigned char, kTagBytes> nothing{};
-  return ::EVP_CipherFinal_ex(context, nothing.data(), &count) == 1 && count == 0;
+  std::array<unsigned char, kTagBytes> no_output{};
+  return ::EVP_CipherFinal_ex(context, no_output.data(), &count) == 1 && count == 0;
 }
 
-Sealed seal(EVP_CIPHER_CTX* context, const Bytes& nonce, const Bytes& header, Bytes bytes) {
+SealedMessage seal(EVP_CIPHER_CTX* context, const Bytes& nonce, const Bytes& header, Bytes bytes) {
   Bytes tag(kTagBytes);
   EXPECT_TRUE(begin_message(context, nonce, header));
   EXPECT_TRUE(convert_in_place(context, bytes));
@@ -84,7 +84,7 @@ Sealed seal(EVP_CIPHER_CTX* context, const Bytes& nonce, const Bytes& header, By
 
 // Returns the opened bytes, and true if the tag was right.
 std::pair<Bytes, bool> open(EVP_CIPHER_CTX* context, const Bytes& nonce, const Bytes& header,
-                            Sealed sealed) {
+                            SealedMessage sealed) {
   EXPECT_TRUE(begin_message(context, nonce, header));
   EXPECT_EQ(::EVP_CIPHER_CTX_ctrl(context, EVP_CTRL_AEAD_SET_TAG, kTagBytes, sealed.tag.data()), 1);
   EXPECT_TRUE(convert_in_place(context, sealed.bytes));
@@ -125,7 +125,7 @@ TEST_F(VectorCipher, IsPreferredToOpenSsl) {
 TEST_F(VectorCipher, SealsAsSpecified) {
   const Context context =
       context_with(fastest_cipher_properties(), true, bytes_of("feffe9928665731c6d6a8f9467308308"));
-  const Sealed sealed = seal(
+  const SealedMessage sealed = seal(
       context.get(), bytes_of("cafebabefacedbaddecaf888"),
       bytes_of("feedfacedeadbeeffeedfacedeadbeefabaddad2"),
       bytes_of("d9313225f88406e5a55909c5aff5269a86a7a9531534f7da2e4c303d8a318a721c3c0c959568095"
@@ -134,9 +134,9 @@ TEST_F(VectorCipher, SealsAsSpecified) {
 }
 
 TEST_F(VectorCipher, SealsAndOpensLikeOpenSsl) {
-  const Context ours = context_with(fastest_cipher_properties(), true, key_);
-  const Context opening = context_with(fastest_cipher_properties(), false, key_);
-  const Context openssl = context_with(kOpenSsl, true, key_);
+  const Context our_context = context_with(fastest_cipher_properties(), true, key_);
+  const Context opening_context = context_with(fastest_cipher_properties(), false, key_);
+  const Context openssl_context = context_with(kOpenSslProperties, true, key_);
   std::vector<std::size_t> sizes(300);
   std::iota(sizes.begin(), sizes.end(), 0);
   sizes.insert(sizes.end(), {767, 768, 769, 4096, 16384, 16385, 100'003});
@@ -144,62 +144,65 @@ TEST_F(VectorCipher, SealsAndOpensLikeOpenSsl) {
     const Bytes nonce = random_bytes(12);
     const Bytes header = random_bytes(size % 65);
     const Bytes bytes = random_bytes(size);
-    const Sealed sealed = seal(ours.get(), nonce, header, bytes);
-    ASSERT_EQ(sealed, seal(openssl.get(), nonce, header, bytes)) << size;
-    ASSERT_EQ(open(opening.get(), nonce, header, sealed), std::pair(bytes, true)) << size;
+    const SealedMessage sealed = seal(our_context.get(), nonce, header, bytes);
+    ASSERT_EQ(sealed, seal(openssl_context.get(), nonce, header, bytes)) << size;
+    ASSERT_EQ(open(opening_context.get(), nonce, header, sealed), std::pair(bytes, true)) << size;
   }
 }
 
 TEST_F(VectorCipher, RefusesChangedMessages) {
-  const Context sealing = context_with(fastest_cipher_properties(), true, key_);
-  const Context opening = context_with(fastest_cipher_properties(), false, key_);
+  const Context sealing_context = context_with(fastest_cipher_properties(), true, key_);
+  const Context opening_context = context_with(fastest_cipher_properties(), false, key_);
   const Bytes bytes = random_bytes(100);
-  const Sealed sealed = seal(sealing.get(), nonce_, header_, bytes);
+  const SealedMessage sealed = seal(sealing_context.get(), nonce_, header_, bytes);
   for (std::size_t bit = 0; bit < 8 * sealed.bytes.size(); ++bit) {
-    Sealed changed = sealed;
+    SealedMessage changed = sealed;
     changed.bytes[bit / 8] ^= static_cast<unsigned char>(1U << (bit % 8));
-    EXPECT_FALSE(open(opening.get(), nonce_, header_, changed).second) << bit;
+    EXPECT_FALSE(open(opening_context.get(), nonce_, header_, changed).second) << bit;
   }
   for (std::size_t bit = 0; bit < 8 * sealed.tag.size(); ++bit) {
-    Sealed changed = sealed;
+    SealedMessage changed = sealed;
     changed.tag[bit / 8] ^= static_cast<unsigned char>(1U << (bit % 8));
-    EXPECT_FALSE(open(opening.get(), nonce_, header_, changed).second) << bit;
+    EXPECT_FALSE(open(opening_context.get(), nonce_, header_, changed).second) << bit;
   }
   Bytes other_header = header_;
   other_header[4] ^= 1;
-  EXPECT_FALSE(open(opening.get(), nonce_, other_header, sealed).second);
+  EXPECT_FALSE(open(opening_context.get(), nonce_, other_header, sealed).second);
   Bytes other_nonce = nonce_;
   other_nonce[11] ^= 1;
-  EXPECT_FALSE(open(opening.get(), other_nonce, header_, sealed).second);
-  EXPECT_TRUE(open(opening.get(), nonce_, header_, sealed).second);
+  EXPECT_FALSE(open(opening_context.get(), other_nonce, header_, sealed).second);
+  EXPECT_TRUE(open(opening_context.get(), nonce_, header_, sealed).second);
 }
 
 TEST_F(VectorCipher, ChangesItsKey) {
-  const Context ours = context_with(fastest_cipher_properties(), true, key_);
-  seal(ours.get(), nonce_, header_, random_bytes(10));
+  const Context our_context = context_with(fastest_cipher_properties(), true, key_);
+  seal(our_context.get(), nonce_, header_, random_bytes(10));
   const Bytes other_key = random_bytes(16);
   const Bytes bytes = random_bytes(10);
-  ASSERT_EQ(::EVP_CipherInit_ex(ours.get(), nullptr, nullptr, other_key.data(), nullptr, -1), 1);
-  const Context openssl = context_with(kOpenSsl, true, other_key);
-  EXPECT_EQ(seal(ours.get(), nonce_, header_, bytes), seal(openssl.get(), nonce_, header_, bytes));
+  ASSERT_EQ(::EVP_CipherInit_ex(our_context.get(), nullptr, nullptr, other_key.data(), nullptr, -1),
+            1);
+  const Context openssl_context = context_with(kOpenSslProperties, true, other_key);
+  EXPECT_EQ(seal(our_context.get(), nonce_, header_, bytes),
+            seal(openssl_context.get(), nonce_, header_, bytes));
 }
 
 TEST_F(VectorCipher, RefusesMessagesWithoutATag) {
-  const Context sealing = context_with(fastest_cipher_properties(), true, key_);
-  const Context opening = context_with(fastest_cipher_properties(), false, key_);
-  const Sealed sealed = seal(sealing.get(), nonce_, header_, random_bytes(100));
-  EXPECT_TRUE(open(opening.get(), nonce_, header_, sealed).second);
+  const Context sealing_context = context_with(fastest_cipher_properties(), true, key_);
+  const Context opening_context = context_with(fastest_cipher_properties(), false, key_);
+  const SealedMessage sealed = seal(sealing_context.get(), nonce_, header_, random_bytes(100));
+  EXPECT_TRUE(open(opening_context.get(), nonce_, header_, sealed).second);
   Bytes bytes = sealed.bytes;
-  ASSERT_TRUE(begin_message(opening.get(), nonce_, header_));
-  EXPECT_TRUE(convert_in_place(opening.get(), bytes));
-  EXPECT_FALSE(end_message(opening.get()));  // the tag of the previous message must not be used
+  ASSERT_TRUE(begin_message(opening_context.get(), nonce_, header_));
+  EXPECT_TRUE(convert_in_place(opening_context.get(), bytes));
+  EXPECT_FALSE(
+      end_message(opening_context.get()));  // the tag of the previous message must not be used
 }
 
 // Otherwise an attacker could get the valid tag of a forged message from a context that opens
 // messages.
 TEST_F(VectorCipher, GivesNoTagOfAnOpenedMessage) {
   const Context context = context_with(fastest_cipher_properties(), false, key_);
-  Sealed forged{random_bytes(100), random_bytes(kTagBytes)};
+  SealedMessage forged{random_bytes(100), random_bytes(kTagBytes)};
   EXPECT_FALSE(open(context.get(), nonce_, header_, forged).second);
   ASSERT_EQ(::EVP_CipherInit_ex(context.get(), nullptr, nullptr, nullptr, nullptr, 1), 1);
   EXPECT_NE(
@@ -222,32 +225,32 @@ TEST_F(VectorCipher, NeedsANonceForEachMessage) {
 
 TEST_F(VectorCipher, RefusesUnsupportedLengths) {
   const Context context = context_with(fastest_cipher_properties(), true, key_);
-  const auto set = [&](int command, int length) {
+  const auto set_length = [&](int command, int length) {
     Bytes bytes(64);
     return ::EVP_CIPHER_CTX_ctrl(context.get(), command, length, bytes.data()) == 1;
   };
-  EXPECT_TRUE(set(EVP_CTRL_AEAD_SET_IVLEN, 12));
-  EXPECT_FALSE(set(EVP_CTRL_AEAD_SET_IVLEN, 16));
-  EXPECT_FALSE(set(EVP_CTRL_AEAD_SET_TAG, kTagBytes));  // it seals
+  EXPECT_TRUE(set_length(EVP_CTRL_AEAD_SET_IVLEN, 12));
+  EXPECT_FALSE(set_length(EVP_CTRL_AEAD_SET_IVLEN, 16));
+  EXPECT_FALSE(set_length(EVP_CTRL_AEAD_SET_TAG, kTagBytes));  // this context seals
   EXPECT_FALSE(begin_message(context.get(), nonce_, Bytes(65)));
-  const Context opening = context_with(fastest_cipher_properties(), false, key_);
+  const Context opening_context = context_with(fastest_cipher_properties(), false, key_);
   Bytes tag(8);
-  EXPECT_NE(::EVP_CIPHER_CTX_ctrl(opening.get(), EVP_CTRL_AEAD_SET_TAG, 8, tag.data()), 1);
+  EXPECT_NE(::EVP_CIPHER_CTX_ctrl(opening_context.get(), EVP_CTRL_AEAD_SET_TAG, 8, tag.data()), 1);
 }
 
 TEST_F(VectorCipher, GivesTheTagOfASealedMessage) {
   const Context context = context_with(fastest_cipher_properties(), true, key_);
   Bytes tag(kTagBytes);
   Bytes bytes(10);
-  const auto get = [&] {
+  const auto get_tag = [&] {
     return ::EVP_CIPHER_CTX_ctrl(context.get(), EVP_CTRL_AEAD_GET_TAG, kTagBytes, tag.data()) == 1;
   };
   ASSERT_TRUE(begin_message(context.get(), nonce_, header_));
-  EXPECT_FALSE(get());
+  EXPECT_FALSE(get_tag());
   EXPECT_TRUE(convert_in_place(context.get(), bytes));
-  EXPECT_FALSE(get());
+  EXPECT_FALSE(get_tag());
   EXPECT_TRUE(end_message(context.get()));
-  EXPECT_TRUE(get());
+  EXPECT_TRUE(get_tag());
 }
 
 }  // namespace

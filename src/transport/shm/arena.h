@@ -22,16 +22,16 @@ class Arena {
   std::size_t kept_bytes() const { return kept_bytes_; }
 
   // Allocates a block in the first free range that is large enough. The alignment is relative to
-  // the beginning of the memory. Null if there is no such range.
+  // the beginning of the memory. Returns null if there is no such range.
   std::byte* allocate(std::size_t bytes, std::size_t alignment);
-  // Allocates a kept block of exactly this size. Null if there is none.
+  // Allocates a kept block of exactly this size. Returns null if there is none.
   std::byte* reuse_kept(std::size_t bytes);
   // Frees a block that is in use or that evict_oldest_kept() has returned.
   void release(const std::byte* begin);
-  // Keeps a block that was in use until reuse_kept() or evict_oldest_kept() returns it.
+  // Keeps a block that was in use, until reuse_kept() or evict_oldest_kept() returns it.
   void keep(const std::byte* begin);
-  // Returns the block that has been kept longest; empty if there is none. The memory is free only
-  // after release().
+  // Returns the block that has been kept longest; empty if there is none. The block's memory
+  // becomes free only with release().
   std::span<std::byte> evict_oldest_kept();
 
  private:
@@ -45,8 +45,8 @@ class Arena {
   Block& block_at(const std::byte* begin);
 
   std::span<std::byte> memory_;
-  Blocks free_;       // adjacent blocks are merged
-  Blocks allocated_;  // not merged; includes kept blocks
+  Blocks free_ranges_;       // adjacent blocks are merged
+  Blocks allocated_blocks_;  // not merged; includes kept blocks
   std::size_t kept_bytes_ = 0;
   std::uint64_t keep_calls_ = 0;
 };

@@ -44,9 +44,9 @@ TEST_F(ArenaTest, NeighboursMergeInAnyOrder) {
     std::vector<std::byte*> blocks;
     for (int i = 0; i < 3; ++i) blocks.push_back(arena_.allocate(250, 1));
     for (const std::size_t i : order) arena_.release(blocks[i]);
-    auto* const all = arena_.allocate(1000, 1);
-    EXPECT_EQ(offset_of(all), 0);
-    arena_.release(all);
+    auto* const whole_memory = arena_.allocate(1000, 1);
+    EXPECT_EQ(offset_of(whole_memory), 0);
+    arena_.release(whole_memory);
   }
 }
 
@@ -66,9 +66,9 @@ TEST_F(ArenaTest, TheOldestKeptBlockComesFirstAndIsNotReusedUntilGivenBack) {
   auto* const second = arena_.allocate(400, 1);
   arena_.keep(second);
   arena_.keep(first);
-  const auto leaving = arena_.evict_oldest_kept();
-  EXPECT_EQ(leaving.data(), second);
-  EXPECT_EQ(leaving.size(), 400u);
+  const auto evicted_block = arena_.evict_oldest_kept();
+  EXPECT_EQ(evicted_block.data(), second);
+  EXPECT_EQ(evicted_block.size(), 400u);
   EXPECT_EQ(arena_.kept_bytes(), 400u);
   EXPECT_EQ(arena_.allocate(400, 1), nullptr);
   arena_.release(second);
@@ -80,8 +80,8 @@ TEST_F(ArenaTest, TheOldestKeptBlockComesFirstAndIsNotReusedUntilGivenBack) {
 TEST_F(ArenaTest, KnowsWhichAddressesItContains) {
   EXPECT_TRUE(arena_.holds(memory_.data()));
   EXPECT_FALSE(arena_.holds(memory_.data() + memory_.size()));
-  Arena empty({});
-  EXPECT_EQ(empty.allocate(1, 1), nullptr);
+  Arena empty_arena({});
+  EXPECT_EQ(empty_arena.allocate(1, 1), nullptr);
 }
 
 TEST_F(ArenaTest, GivingBackTwiceIsABug) {

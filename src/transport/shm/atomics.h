@@ -1,6 +1,6 @@
 // The atomic operations that the shared-memory protocol uses. The protocol's classes take them as a
-// template parameter, so that the model explorer can run the same code on its own memory. These
-// futexes work between processes; std::atomic::wait works only within one process.
+// template parameter, so that the model explorer can run the same code on its own memory. The
+// futexes here work between processes; std::atomic::wait works only within one process.
 #pragma once
 
 #include <atomic>

@@ -29,12 +29,12 @@ std::size_t available_memory() {
   return available_memory(meminfo);
 }
 
-Status check_memory(std::size_t bytes, std::size_t available) {
-  if (bytes <= available) return {};
+Status check_memory(std::size_t bytes, std::size_t available_bytes) {
+  if (bytes <= available_bytes) return {};
   return Status::stop(
       format_text("{} bytes cannot be allocated: this host has {} bytes of free memory (use "
                   "smaller tensors, or fewer workers on this host)",
-                  bytes, available));
+                  bytes, available_bytes));
 }
 
 }  // namespace farandole

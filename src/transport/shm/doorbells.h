@@ -1,6 +1,6 @@
 // Doorbells: let the ranks of a job on one host wake each other, and wake every sleeping rank when
-// another one leaves or dies. The shared memory has the closing word of the epoch and one line per
-// rank. A rank writes only the bell in the line of another rank. `docs/architecture.md`, "Flags",
+// another rank leaves or dies. The shared memory has the closing word of the epoch and one line per
+// rank. In the line of another rank, a rank writes only the bell. `docs/architecture.md`, "Flags",
 // describes the protocol.
 #pragma once
 
@@ -60,8 +60,8 @@ class BasicDoorbells {
   int rank() const { return rank_; }
   int size() const { return size_; }
 
-  // Wakes `other` if it may be asleep. Call it after the store that `other` waits for, which must
-  // be seq_cst.
+  // Wakes `other` if it may be asleep. Call it after the store that `other` waits for. This store
+  // must be seq_cst.
   void ring(int other) {
     if (is_asleep(other)) wake(other);
   }
@@ -100,12 +100,13 @@ class BasicDoorbells {
   // reason, any thread may call it; with a reason, only the holder of the progress lock may. Cuts
   // the reason after kLeaveReasonBytesMax bytes.
   void close(int dead_rank, std::string_view reason = {});
+  // Returns the failed rank; empty while the epoch continues.
   std::optional<int> closed_by() const;
-  // The reason that the first close() gave; empty if it gave none. Call this and the next function
-  // only if closed_by() is set.
+  // The reason that the first close() gave; empty if it gave none. Call closing_reason() and
+  // leavers_before_closing() only if closed_by() has a value.
   std::string closing_reason() const;
-  // Returns how many ranks had left in an orderly way before the death. It shows whether a call
-  // failed because of the death or because of a rank that had left.
+  // Returns how many ranks had left in an orderly way before the death. The number shows whether a
+  // call failed because of the death or because of a rank that had left.
   std::uint32_t leavers_before_closing() const;
 
  private:
@@ -168,7 +169,7 @@ template <class Atomics>
 std::uint32_t BasicDoorbells<Atomics>::prepare_sleep() {
   // Load the bell before the store: if the bell rings after this load, sleep() returns at once. The
   // caller checks everything again after this function. If another rank stores something after this
-  // check, it finds `asleep` set and rings.
+  // check, that rank finds `asleep` set and rings.
   const std::uint32_t ticket = line(rank_).bell.load(std::memory_order_seq_cst);
   line(rank_).asleep.store(1, std::memory_order_seq_cst);
   return ticket;
@@ -216,8 +217,8 @@ auto BasicDoorbells<Atomics>::leaver(int rank) const -> std::optional<Leaver> {
 template <class Atomics>
 void BasicDoorbells<Atomics>::close(int dead_rank, std::string_view reason) {
   CHECK(dead_rank >= 0 && dead_rank < size_, "a rank lies between 0 and the size of the job");
-  // After our first close(), other ranks may read our line. So we write it only while the epoch
-  // continues.
+  // After our first close(), other ranks may read the reason in our line. So we write the reason
+  // only while the epoch continues.
   if (!reason.empty() && !closed_by()) {
     Line& own_line = line(rank_);
     const auto bytes = std::min(reason.size(), kLeaveReasonBytesMax);
@@ -226,30 +227,31 @@ void BasicDoorbells<Atomics>::close(int dead_rank, std::string_view reason) {
     own_line.closing_reason_bytes.store(static_cast<std::uint32_t>(bytes),
                                         std::memory_order_relaxed);
   }
-  std::uint64_t expected = 0;
-  const auto failed_rank = static_cast<std::uint64_t>(dead_rank) + 1;
-  const auto closer = reason.empty() ? 0 : static_cast<std::uint64_t>(rank_) + 1;
-  header_->closing.compare_exchange_strong(
-      expected,
-      std::uint64_t{leavers()} << 2 * kClosingFieldBits | closer << kClosingFieldBits | failed_rank,
-      std::memory_order_seq_cst);
-  // Ring even if another rank has stored the word first, because this rank may have died before it
+  std::uint64_t expected_word = 0;
+  const auto failed_rank_field = static_cast<std::uint64_t>(dead_rank) + 1;
+  const auto closer_field = reason.empty() ? 0 : static_cast<std::uint64_t>(rank_) + 1;
+  header_->closing.compare_exchange_strong(expected_word,
+                                           std::uint64_t{leavers()} << 2 * kClosingFieldBits |
+                                               closer_field << kClosingFieldBits |
+                                               failed_rank_field,
+                                           std::memory_order_seq_cst);
+  // Ring even if another rank has stored the word first, because that rank may have died before it
   // rang.
   ring_all();
 }
 
 template <class Atomics>
 std::optional<int> BasicDoorbells<Atomics>::closed_by() const {
-  const std::uint32_t failed_rank = closing_field(0);
-  if (failed_rank == 0) return std::nullopt;
-  return static_cast<int>(failed_rank) - 1;
+  const std::uint32_t failed_rank_field = closing_field(0);
+  if (failed_rank_field == 0) return std::nullopt;
+  return static_cast<int>(failed_rank_field) - 1;
 }
 
 template <class Atomics>
 std::string BasicDoorbells<Atomics>::closing_reason() const {
-  const std::uint32_t closer = closing_field(1);
-  if (closer == 0) return {};
-  const Line& closer_line = line(static_cast<int>(closer) - 1);
+  const std::uint32_t closer_field = closing_field(1);
+  if (closer_field == 0) return {};
+  const Line& closer_line = line(static_cast<int>(closer_field) - 1);
   const auto bytes = std::min<std::size_t>(
       closer_line.closing_reason_bytes.load(std::memory_order_relaxed), kLeaveReasonBytesMax);
   std::string reason(bytes, '\0');

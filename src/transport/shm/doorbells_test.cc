@@ -26,9 +26,9 @@ TEST(Doorbells, ABellRungAfterPrepareEndsTheSleep) {
   const auto ticket = a.prepare_sleep();
   b.ring(0);
   EXPECT_TRUE(sleep_and_see_bell(a, ticket));
-  const auto again = a.prepare_sleep();
+  const auto second_ticket = a.prepare_sleep();
   a.ring_self();
-  EXPECT_TRUE(sleep_and_see_bell(a, again));
+  EXPECT_TRUE(sleep_and_see_bell(a, second_ticket));
 }
 
 TEST(Doorbells, ASleepEndsAtItsLimit) {
@@ -63,11 +63,12 @@ TEST(Doorbells, SleepingThreadsPassATokenAround) {
 TEST(Doorbells, ProcessesWakeEachOther) {
   constexpr std::uint32_t kRounds = 2000;
   const auto bells = segment_for(2);
-  const auto shared = Segment::create("farandole-test", sizeof(std::uint32_t)).value();
+  const auto token_segment = Segment::create("farandole-test", sizeof(std::uint32_t)).value();
   const auto pass_token = [&](int rank) {
     const auto my_bells = Segment::attach(bells->descriptor(), Doorbells::bytes_needed(2)).value();
-    const auto my_shared = Segment::attach(shared->descriptor(), sizeof(std::uint32_t)).value();
-    auto& token = *reinterpret_cast<std::atomic<std::uint32_t>*>(my_shared->data());
+    const auto my_token_segment =
+        Segment::attach(token_segment->descriptor(), sizeof(std::uint32_t)).value();
+    auto& token = *reinterpret_cast<std::atomic<std::uint32_t>*>(my_token_segment->data());
     Doorbells doorbells(my_bells->data(), rank, 2);
     for (auto own_token = static_cast<std::uint32_t>(rank); own_token < 2 * kRounds;
          own_token += 2) {

@@ -63,19 +63,19 @@ class BasicFlagBoard {
     Atomic<std::uint64_t> output;
     Atomic<std::uint32_t> phase;      // progress in the step, as its algorithm defines it
     Atomic<std::uint32_t> abandoned;  // 1: this member no longer touches any memory of this step
-    alignas(16) std::array<std::byte,
-                           kInlineBytes> inline_payload;  // in the word's cache line
+    // Begins in the cache line of `word`.
+    alignas(16) std::array<std::byte, kInlineBytes> inline_payload;
   };
 
   static_assert(sizeof(Line) % kFlagLineBytes == 0);
 
   // The group has one closing word; it comes after the lines.
   struct alignas(kFlagLineBytes) Closing {
-    Atomic<std::uint64_t> word;  // sequence << 2 | State; 0 until a member calls try_close()
+    Atomic<std::uint64_t> word;  // sequence << 2 | ClosingState; 0 until a member calls try_close()
   };
 
-  // Each member has one `Waiting` after the closing word, and only this member writes it. It is not
-  // part of the member's flag line, because the other members poll this line.
+  // Each member has one `Waiting` after the closing word, and only this member writes it. `Waiting`
+  // is not part of the member's flag line, because the other members poll the flag line.
   struct alignas(kFlagLineBytes) Waiting {
     Atomic<std::uint32_t> awaited;  // 1 + the awaited member; 0: this member waits for all
   };
@@ -100,13 +100,14 @@ class BasicFlagBoard {
   std::byte* own_inline_payload(std::uint32_t sequence) {
     return slot(member_, sequence).inline_payload.data();
   }
-  // Publishes our entry with phase 0 (its fields relaxed, then the word seq_cst) and rings. We must
-  // have completed the previous step. From now on, this step is the current step.
+  // Publishes our entry with phase 0 (its fields relaxed, then the word seq_cst) and rings the
+  // other members. We must have completed the previous step. From now on, this step is the current
+  // step.
   void enter(std::uint32_t generation, std::uint32_t sequence, const Entry& entry);
-  // Whether all members have entered the current step. Call identity() only after this has returned
-  // true. Read the other fields of the entries only if all identities are equal. If they differ, a
-  // member may already have rolled back and entered again; identity() then returns a number that
-  // differs from all identities of this step.
+  // Whether all members have entered the current step. Call identity() only after all_entered() has
+  // returned true. Read the other fields of the entries only if all identities are equal. If they
+  // differ, a member may already have rolled back and entered again; identity() then returns a
+  // number that differs from all identities of this step.
   bool all_entered();
   std::uint64_t identity(int member) const {
     return line(member).identity.load(std::memory_order_relaxed) ^ word();
@@ -120,7 +121,8 @@ class BasicFlagBoard {
   }
   const std::byte* inline_payload(int member) const { return line(member).inline_payload.data(); }
 
-  // Publishes our phase in the current step (seq_cst), then rings. The phase never decreases.
+  // Publishes our phase in the current step (seq_cst), then rings the other members. The phase
+  // never decreases.
   void publish_phase(std::uint32_t phase);
   // A member's phase in the current step (seq_cst). Call it only after all_entered() returned true.
   std::uint32_t phase(int member) const;
@@ -144,10 +146,10 @@ class BasicFlagBoard {
   // not wait for other members.
   bool try_close();
   // Publishes that this member will not complete the current step and no longer accesses the memory
-  // of this step, and rings. Call it after try_close() has returned false.
+  // of this step, and rings the other members. Call it after try_close() has returned false.
   void abandon();
-  // Declares that members access exposed memory of the current step only before this phase. Before
-  // this call, may_still_write() assumes that there is no such phase.
+  // Declares that members access exposed memory of the current step only before `phase`. Until
+  // then, may_still_write() assumes that there is no such phase.
   void set_last_phase(std::uint32_t phase) { last_phase_ = phase; }
   // Whether a living member may still write memory that we have exposed for the current step. Call
   // it only after all_entered() has returned true.
@@ -164,19 +166,21 @@ class BasicFlagBoard {
     std::uint32_t awaited = 0;      // the value in our `Waiting`
     bool publishes_awaited = true;  // whether we publish which member we wait for
   };
-  CheckState check_state_;  // public for the model explorer
+  CheckState check_state_;  // protected, because the model explorer needs it
 
  private:
-  enum class State : std::uint8_t {
+  enum class ClosingState : std::uint8_t {
     kOpen,
     kProposed,  // a member proposes to close the group from this sequence on
     kKept,      // the proposal came too late: all members had entered the same step
     kClosed,    // the group is permanently closed from this sequence on
   };
-  static std::uint64_t closing_value(State state, std::uint32_t sequence) {
+  static std::uint64_t closing_value(ClosingState state, std::uint32_t sequence) {
     return std::uint64_t{sequence} << 2 | static_cast<std::uint64_t>(state);
   }
-  static State state_of(std::uint64_t closing) { return static_cast<State>(closing & 3); }
+  static ClosingState state_of(std::uint64_t closing) {
+    return static_cast<ClosingState>(closing & 3);
+  }
   // Returns the current sequence minus the sequence in `closing`, modulo 2^32. Negative if the
   // current sequence is earlier.
   std::int32_t sequence_distance(std::uint64_t closing) const {
@@ -249,9 +253,9 @@ void BasicFlagBoard<Atomics, Slots>::enter(std::uint32_t generation, std::uint32
 
 template <class Atomics, std::uint32_t Slots>
 bool BasicFlagBoard<Atomics, Slots>::all_entered() {
-  const std::uint64_t expected = word();
+  const std::uint64_t expected_word = word();
   const bool all_have_entered = all_done(
-      [&](int other) { return line(other).word.load(std::memory_order_seq_cst) == expected; });
+      [&](int other) { return line(other).word.load(std::memory_order_seq_cst) == expected_word; });
   // No member reads the line of our other slot any more. So prefetch it for writing while we do
   // other work.
   if (all_have_entered) __builtin_prefetch(&slot(member_, sequence_ + 1), 1);
@@ -331,18 +335,18 @@ bool BasicFlagBoard<Atomics, Slots>::all_entered_same_step() {
   return true;
 }
 
-// There are two cases. If another member has proposed before this load, the first compare-and-swap
-// decides between us and this member. If it proposes after this load, it reads the words of the
-// lines after its proposal and finds that all members have entered.
+// There are two cases. If another member has proposed before we load the closing word, the first
+// compare-and-swap decides between us and that member. If a member proposes after our load, it
+// reads the words of the lines after its proposal and finds that all members have entered.
 template <class Atomics, std::uint32_t Slots>
 bool BasicFlagBoard<Atomics, Slots>::may_run() {
   std::uint64_t closing_word = closing_->word.load(std::memory_order_seq_cst);
-  while (state_of(closing_word) == State::kProposed && sequence_distance(closing_word) == 0)
-    if (closing_->word.compare_exchange_strong(closing_word, closing_value(State::kKept, sequence_),
-                                               std::memory_order_seq_cst))
+  while (state_of(closing_word) == ClosingState::kProposed && sequence_distance(closing_word) == 0)
+    if (closing_->word.compare_exchange_strong(
+            closing_word, closing_value(ClosingState::kKept, sequence_), std::memory_order_seq_cst))
       return true;
   // The member that has closed a later sequence has completed this step.
-  return state_of(closing_word) != State::kClosed || sequence_distance(closing_word) < 0;
+  return state_of(closing_word) != ClosingState::kClosed || sequence_distance(closing_word) < 0;
 }
 
 // The state of a sequence never goes back to an earlier state, so the compare-and-swap never
@@ -352,21 +356,24 @@ bool BasicFlagBoard<Atomics, Slots>::try_close() {
   CHECK(generation_ != 0, "there must be a current step");
   std::uint64_t closing_word = closing_->word.load(std::memory_order_seq_cst);
   for (;;) {
-    if (state_of(closing_word) == State::kKept && sequence_distance(closing_word) == 0)
+    if (state_of(closing_word) == ClosingState::kKept && sequence_distance(closing_word) == 0)
       return false;
     // The member that has proposed a later sequence has completed this step.
-    if (state_of(closing_word) != State::kOpen && sequence_distance(closing_word) < 0) return false;
-    if (state_of(closing_word) == State::kClosed) return true;
-    const std::uint64_t proposed = closing_value(State::kProposed, sequence_);
-    if (closing_word != proposed &&
-        !closing_->word.compare_exchange_strong(closing_word, proposed, std::memory_order_seq_cst))
+    if (state_of(closing_word) != ClosingState::kOpen && sequence_distance(closing_word) < 0)
+      return false;
+    if (state_of(closing_word) == ClosingState::kClosed) return true;
+    const std::uint64_t proposed_word = closing_value(ClosingState::kProposed, sequence_);
+    if (closing_word != proposed_word &&
+        !closing_->word.compare_exchange_strong(closing_word, proposed_word,
+                                                std::memory_order_seq_cst))
       continue;
     // Check the words of the lines only after the proposal, because may_run() relies on this order.
-    const State decided = all_entered_same_step() ? State::kKept : State::kClosed;
-    closing_word = proposed;
-    if (closing_->word.compare_exchange_strong(closing_word, closing_value(decided, sequence_),
-                                               std::memory_order_seq_cst))
-      return decided == State::kClosed;
+    const ClosingState decided_state =
+        all_entered_same_step() ? ClosingState::kKept : ClosingState::kClosed;
+    closing_word = proposed_word;
+    if (closing_->word.compare_exchange_strong(
+            closing_word, closing_value(decided_state, sequence_), std::memory_order_seq_cst))
+      return decided_state == ClosingState::kClosed;
   }
 }
 
@@ -393,12 +400,12 @@ void BasicFlagBoard<Atomics, Slots>::roll_back() {
 
 template <class Atomics, std::uint32_t Slots>
 void BasicFlagBoard<Atomics, Slots>::ring_others() {
-  const auto own_waiting_value = static_cast<std::uint32_t>(member_) + 1;
+  const auto own_awaited_value = static_cast<std::uint32_t>(member_) + 1;
   for (int other = 0; other < members(); ++other) {
     const int rank = ranks_[static_cast<std::size_t>(other)];
     if (other == member_ || !doorbells_->is_asleep(rank)) continue;
     const auto awaited = waiting_[other].awaited.load(std::memory_order_seq_cst);
-    if (awaited == 0 || awaited == own_waiting_value) doorbells_->wake(rank);
+    if (awaited == 0 || awaited == own_awaited_value) doorbells_->wake(rank);
   }
 }
 

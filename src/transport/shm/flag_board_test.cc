@@ -101,12 +101,12 @@ TEST(FlagBoard, EveryMemberMayComeLast) {
   constexpr int kMembers = 4;
   Boards boards(kMembers);
   for (std::uint32_t step = 1; step <= kMembers * kMembers; ++step) {
-    const int last = static_cast<int>(step) * 3 % kMembers;
+    const int last_member = static_cast<int>(step) * 3 % kMembers;
     for (int rank = 0; rank < kMembers; ++rank)
-      if (rank != last) boards[rank].enter(1, step, {});
+      if (rank != last_member) boards[rank].enter(1, step, {});
     for (int rank = 0; rank < kMembers; ++rank)
-      EXPECT_TRUE(rank == last || !boards[rank].all_entered()) << step;
-    boards[last].enter(1, step, {});
+      EXPECT_TRUE(rank == last_member || !boards[rank].all_entered()) << step;
+    boards[last_member].enter(1, step, {});
     for (int rank = 0; rank < kMembers; ++rank) EXPECT_TRUE(boards[rank].all_entered()) << step;
   }
 }
@@ -168,13 +168,13 @@ TEST(FlagBoard, ANewEntryIsNeverMistakenForTheOldOne) {
 
 TEST(FlagBoard, AMemberThatLeftOrAnyRankThatDiedIsGone) {
   Boards boards(3);
-  FlagBoard pair(boards.pair_memory(), 0, {0, 1}, boards.doorbells(0));
-  EXPECT_FALSE(boards[0].any_member_gone() || pair.any_member_gone());
+  FlagBoard pair_board(boards.pair_memory(), 0, {0, 1}, boards.doorbells(0));
+  EXPECT_FALSE(boards[0].any_member_gone() || pair_board.any_member_gone());
   boards.doorbells(2).leave("done");
   EXPECT_TRUE(boards[0].any_member_gone());
-  EXPECT_FALSE(pair.any_member_gone());
+  EXPECT_FALSE(pair_board.any_member_gone());
   boards.doorbells(1).close(2);
-  EXPECT_TRUE(pair.any_member_gone());
+  EXPECT_TRUE(pair_board.any_member_gone());
 }
 
 TEST(FlagBoardDeathTest, ThereMustBeACurrentStep) {
@@ -203,16 +203,16 @@ void sum_steps(Boards& boards, int rank, std::uint32_t start, std::uint32_t step
   }
 }
 
-void run_everywhere(int members, std::uint32_t start, std::uint32_t steps) {
+void run_in_threads(int members, std::uint32_t start, std::uint32_t steps) {
   Boards boards(members);
   std::vector<std::jthread> threads;
   for (int rank = 0; rank < members; ++rank)
     threads.emplace_back([&boards, rank, start, steps] { sum_steps(boards, rank, start, steps); });
 }
 
-TEST(FlagBoard, SleepingThreadsSumTheirCounts) { run_everywhere(3, 0, 1500); }
+TEST(FlagBoard, SleepingThreadsSumTheirCounts) { run_in_threads(3, 0, 1500); }
 
-TEST(FlagBoard, SequencesContinueAfterWrappingAround) { run_everywhere(2, 0xffff'ffff - 20, 40); }
+TEST(FlagBoard, SequencesContinueAfterWrappingAround) { run_in_threads(2, 0xffff'ffff - 20, 40); }
 
 // The first member closes the group before the second enters. So the second member must not run the
 // step, although both have entered it.
@@ -251,8 +251,8 @@ TEST(FlagBoardEnd, AStepWithDifferentIdentitiesIsClosed) {
 
 TEST(FlagBoardEnd, SequencesWrapAround) {
   Boards boards(2);
-  const std::uint32_t last = 0xFFFFFFFF;
-  for (int rank = 0; rank < 2; ++rank) boards[rank].enter(1, last, {.identity = 1});
+  const std::uint32_t last_sequence = 0xFFFFFFFF;
+  for (int rank = 0; rank < 2; ++rank) boards[rank].enter(1, last_sequence, {.identity = 1});
   EXPECT_FALSE(boards[0].try_close());
   boards[0].enter(1, 0, {.identity = 1});
   EXPECT_TRUE(boards[1].may_run());
@@ -265,10 +265,10 @@ TEST(FlagBoardEnd, AMemberMayWriteUntilItsLastPhaseOrUntilItIsGone) {
   Boards boards(4);
   for (int rank = 0; rank < 4; ++rank) boards[rank].enter(1, 1, {.identity = 1});
   const auto writers = [&] {
-    std::vector<int> found;
+    std::vector<int> members;
     for (int rank = 0; rank < 4; ++rank)
-      if (boards[0].may_still_write(rank)) found.push_back(rank);
-    return found;
+      if (boards[0].may_still_write(rank)) members.push_back(rank);
+    return members;
   };
   EXPECT_EQ(writers(), (std::vector{1, 2, 3}));
   boards[0].set_last_phase(3);

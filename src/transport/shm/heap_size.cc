@@ -13,10 +13,10 @@ namespace {
 // The address space of a user program on 64-bit machines with four-level page tables.
 constexpr std::size_t kAddressSpaceBytes = std::size_t{1} << 47;
 
-std::size_t soft_limit(int resource, std::size_t at_most) {
+std::size_t soft_limit(int resource, std::size_t bytes_max) {
   rlimit limit{};
-  if (::getrlimit(static_cast<__rlimit_resource>(resource), &limit) != 0) return at_most;
-  return std::min<std::size_t>(limit.rlim_cur, at_most);
+  if (::getrlimit(static_cast<__rlimit_resource>(resource), &limit) != 0) return bytes_max;
+  return std::min<std::size_t>(limit.rlim_cur, bytes_max);
 }
 
 }  // namespace
@@ -29,9 +29,10 @@ HeapLimits heap_limits() {
 }
 
 std::size_t heap_bytes(const HeapLimits& limits, int ranks) {
-  const std::size_t share = limits.address_space / 4 / static_cast<std::size_t>(std::max(ranks, 1));
+  const std::size_t address_space_share =
+      limits.address_space / 4 / static_cast<std::size_t>(std::max(ranks, 1));
   const std::size_t memory = (limits.memory + kHugePageBytes - 1) / kHugePageBytes * kHugePageBytes;
-  const std::size_t bytes = std::min({memory, share, limits.file});
+  const std::size_t bytes = std::min({memory, address_space_share, limits.file});
   return std::max(bytes / kHugePageBytes, std::size_t{1}) * kHugePageBytes;
 }
 

@@ -40,16 +40,16 @@ TEST(MessageRing, IsEmptyAtFirst) {
 TEST(MessageRing, KeepsOrderAndContentWhenItWrapsAround) {
   RingEnds ends;
   std::mt19937 random(7);
-  std::deque<Bytes> expected;
+  std::deque<Bytes> expected_messages;
   for (unsigned i = 0; i < 3000; ++i) {
     auto message = message_of(random() % (i % 10 == 0 ? 30'000 : 300), i);
-    if (ends.sender.try_send(message)) expected.push_back(std::move(message));
+    if (ends.sender.try_send(message)) expected_messages.push_back(std::move(message));
     if (random() % 2 == 0) continue;
     const auto received = ends.receiver.try_receive();
-    ASSERT_EQ(received.has_value(), !expected.empty());
+    ASSERT_EQ(received.has_value(), !expected_messages.empty());
     if (!received) continue;
-    ASSERT_EQ(*received, expected.front());
-    expected.pop_front();
+    ASSERT_EQ(*received, expected_messages.front());
+    expected_messages.pop_front();
   }
 }
 
@@ -78,7 +78,7 @@ TEST(MessageRing, BothEndsSleepWithoutLosingABell) {
   RingEnds ends;
   constexpr unsigned kMessages = 3000;
   const auto size_of = [](unsigned i) { return (i * 37) % 9000; };
-  std::jthread sending([&] {
+  std::jthread sending_thread([&] {
     for (unsigned i = 0; i < kMessages; ++i) {
       const auto message = message_of(size_of(i), i);
       while (!ends.sender.try_send(message)) {

@@ -23,9 +23,9 @@ constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 // MADV_COLLAPSE (since Linux 6.1) allocates huge pages at once, even if shmem_enabled is `never`.
 constexpr int kMadvCollapse = 25;
 
-std::size_t whole_pages(std::size_t bytes) {
-  const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
-  return (bytes + page - 1) / page * page;
+std::size_t round_up_to_pages(std::size_t bytes) {
+  const auto page_bytes = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  return (bytes + page_bytes - 1) / page_bytes * page_bytes;
 }
 
 Status system_call_error(const char* call, std::size_t bytes, std::string_view remedy,
@@ -47,18 +47,18 @@ int resize(int descriptor, std::size_t bytes) {
 void* map_aligned(int descriptor, std::size_t bytes) {
   if (bytes < kHugePageBytes)
     return ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
-  const std::size_t reserved = bytes + kHugePageBytes;
-  void* const place =
-      ::mmap(nullptr, reserved, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (place == MAP_FAILED) return MAP_FAILED;
-  auto* const begin = static_cast<std::byte*>(place);
+  const std::size_t reserved_bytes = bytes + kHugePageBytes;
+  void* const reservation = ::mmap(nullptr, reserved_bytes, PROT_NONE,
+                                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (reservation == MAP_FAILED) return MAP_FAILED;
+  auto* const begin = static_cast<std::byte*>(reservation);
   const std::size_t bytes_before =
       (kHugePageBytes - reinterpret_cast<std::uintptr_t>(begin) % kHugePageBytes) % kHugePageBytes;
   void* const memory = ::mmap(begin + bytes_before, bytes, PROT_READ | PROT_WRITE,
                               MAP_SHARED | MAP_FIXED, descriptor, 0);
   if (memory == MAP_FAILED) {
     const int error = errno;
-    ::munmap(begin, reserved);
+    ::munmap(begin, reserved_bytes);
     errno = error;
     return MAP_FAILED;
   }
@@ -81,7 +81,7 @@ Result<std::shared_ptr<Segment>> Segment::map(const Descriptor& descriptor, std:
 }
 
 Result<std::shared_ptr<Segment>> Segment::create(const char* name, std::size_t bytes) {
-  const std::size_t size = whole_pages(bytes);
+  const std::size_t size = round_up_to_pages(bytes);
   if (size == 0 || size < bytes)
     return Status::stop(format_text("shared memory of {} bytes cannot be made", bytes));
   auto descriptor =
@@ -125,11 +125,11 @@ Result<std::shared_ptr<Segment>> Segment::attach(const Descriptor& descriptor) {
 Result<std::shared_ptr<Segment>> Segment::attach(const Descriptor& descriptor,
                                                  std::size_t expected_bytes) {
   FARANDOLE_TRY_ASSIGN(const std::size_t size, sealed_size(descriptor));
-  if (size != whole_pages(expected_bytes))
+  if (size != round_up_to_pages(expected_bytes))
     return Status::stop(
         format_text("a peer's shared memory has {} bytes but {} were expected; do all ranks run "
                     "one version?",
-                    size, whole_pages(expected_bytes)));
+                    size, round_up_to_pages(expected_bytes)));
   return map(descriptor, size);
 }
 
@@ -149,24 +149,24 @@ Status Segment::make_private(std::byte* begin, std::size_t bytes) {
   // A page becomes private at the first store. So replace the first byte of each page by its own
   // value with compare-and-swap, which does not lose stores of other threads. (The compiler may
   // turn a fetch_or of 0 into a load.)
-  for (std::byte* page = begin; page < begin + bytes; page += whole_pages(1)) {
-    const std::atomic_ref<std::byte> first(*page);
-    std::byte value = first.load(std::memory_order_relaxed);
-    while (!first.compare_exchange_weak(value, value, std::memory_order_relaxed)) continue;
+  for (std::byte* page = begin; page < begin + bytes; page += round_up_to_pages(1)) {
+    const std::atomic_ref<std::byte> first_byte(*page);
+    std::byte value = first_byte.load(std::memory_order_relaxed);
+    while (!first_byte.compare_exchange_weak(value, value, std::memory_order_relaxed)) continue;
   }
   return {};
 }
 
 void Segment::allocate_huge_pages(std::byte* begin, std::size_t bytes) {
   const auto offset = static_cast<std::size_t>(begin - data_);
-  const std::size_t first = (offset + kHugePageBytes - 1) / kHugePageBytes * kHugePageBytes;
-  const std::size_t end = (offset + bytes) / kHugePageBytes * kHugePageBytes;
-  if (first >= end) return;
+  const std::size_t begin_offset = (offset + kHugePageBytes - 1) / kHugePageBytes * kHugePageBytes;
+  const std::size_t end_offset = (offset + bytes) / kHugePageBytes * kHugePageBytes;
+  if (begin_offset >= end_offset) return;
   // Touch one small page in each huge page first, because the kernel skips ranges that have no
   // pages.
-  for (std::size_t page = first; page < end; page += kHugePageBytes)
+  for (std::size_t page = begin_offset; page < end_offset; page += kHugePageBytes)
     *static_cast<volatile std::byte*>(data_ + page) = std::byte{0};
-  ::madvise(data_ + first, end - first, kMadvCollapse);
+  ::madvise(data_ + begin_offset, end_offset - begin_offset, kMadvCollapse);
 }
 
 Segment::~Segment() { ::munmap(data_, size_); }

@@ -1,8 +1,8 @@
 // Segment: memory that processes of one host can share. It is a sealed memfd: it has no file name,
 // its size cannot change, and it is freed with the last process that maps it. The kernel allocates
 // each page at its first use; the pages do not count against the size of /dev/shm. If the memory
-// cgroup is full at this moment, the kernel kills a process; there is no SIGBUS. It would not help
-// to reserve the pages before.
+// cgroup is full at this moment, the kernel kills a process; there is no SIGBUS. Reserving the
+// pages before would not help.
 #pragma once
 
 #include <cstddef>
@@ -37,8 +37,8 @@ class Segment {
 
   std::byte* data() const { return data_; }
   std::size_t size() const { return size_; }
-  // The descriptor, borrowed, for sending it to peers. Invalid after attach() and
-  // close_descriptor().
+  // The descriptor, borrowed, for sending it to peers. Invalid in a segment that attach() has
+  // returned, and after close_descriptor().
   const Descriptor& descriptor() const { return descriptor_; }
   // Closes the descriptor. The memory stays mapped.
   void close_descriptor() { descriptor_.reset(); }
@@ -53,8 +53,8 @@ class Segment {
   // not appear there. Other threads may use the memory meanwhile. The descriptor must be open.
   // Errors: kStop.
   Status make_private(std::byte* begin, std::size_t bytes);
-  // Allocates the huge pages that lie entirely in this range. The range must be untouched. To
-  // allocate small pages would take seven times longer. If the kernel has no huge pages, it
+  // Allocates the huge pages that lie entirely in this range. The range must be untouched.
+  // Allocating it in small pages would take seven times longer. If the kernel has no huge pages, it
   // allocates only one small page for each of them.
   void allocate_huge_pages(std::byte* begin, std::size_t bytes);
 
@@ -73,8 +73,8 @@ class Segment {
 // A segment of another process, mapped read-only while the object lives. Cannot be copied or moved.
 class SegmentView {
  public:
-  // Maps the segment of a descriptor, which may be read-only. Null if it is not a segment, or if
-  // there is no address space for it.
+  // Maps the segment of a descriptor, which may be read-only. Returns null if the descriptor is not
+  // that of a segment, or if there is no address space for the segment.
   static std::unique_ptr<SegmentView> attach(const Descriptor& descriptor);
   ~SegmentView();
   SegmentView(const SegmentView&) = delete;

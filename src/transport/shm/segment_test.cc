@@ -129,10 +129,10 @@ TEST(Segment, RejectsMemoryThatMayStillShrink) {
 }
 
 TEST(Segment, RejectsDescriptorsThatAreNoSegment) {
-  int ends[2];
-  ASSERT_EQ(::pipe2(ends, O_CLOEXEC), 0);
-  const Descriptor reader(ends[0]);
-  const Descriptor writer(ends[1]);
+  int pipe_ends[2];
+  ASSERT_EQ(::pipe2(pipe_ends, O_CLOEXEC), 0);
+  const Descriptor reader(pipe_ends[0]);
+  const Descriptor writer(pipe_ends[1]);
   EXPECT_FALSE(Segment::attach(reader, 4096).ok());
   EXPECT_FALSE(Segment::attach(Descriptor(), 4096).ok());
 }

@@ -18,9 +18,9 @@ namespace {
 
 constexpr std::size_t kPageBytes = 4096;
 // A sixteenth of the heap is for small blocks, which keep their pages when they are freed. Large
-// blocks are in the other zone. The free memory of this zone has been given back to the system, so
-// it is always zero. Freed large blocks that keep their pages take at most a sixteenth of the heap,
-// too.
+// blocks are in the other zone. The free memory of the large zone has been given back to the
+// system, so it is always zero. Freed large blocks that keep their pages take at most a sixteenth
+// of the heap, too.
 constexpr std::size_t kZoneDivisor = 16;
 
 // Before a block of at least this size takes pages, the heap checks that the host has enough
@@ -33,7 +33,7 @@ std::size_t rounded_up(std::size_t bytes, std::size_t unit) {
   return (std::max<std::size_t>(bytes, 1) + unit - 1) / unit * unit;
 }
 
-bool overlap(std::span<const std::byte> first, std::span<const std::byte> second) {
+bool do_overlap(std::span<const std::byte> first, std::span<const std::byte> second) {
   return first.data() < second.data() + second.size() &&
          second.data() < first.data() + first.size();
 }
@@ -60,8 +60,8 @@ SharedHeap::SharedHeap(std::shared_ptr<Segment> segment)
       zones_(zones_of(segment_->data(), segment_->size())) {}
 
 SharedHeap::Zones SharedHeap::zones_of(std::byte* begin, std::size_t bytes) {
-  const std::size_t small = rounded_up(bytes / kZoneDivisor, kHugePageBytes);
-  return {Arena({begin, small}), Arena({begin + small, bytes - small})};
+  const std::size_t small_bytes = rounded_up(bytes / kZoneDivisor, kHugePageBytes);
+  return {Arena({begin, small_bytes}), Arena({begin + small_bytes, bytes - small_bytes})};
 }
 
 Result<std::shared_ptr<SharedHeap>> SharedHeap::create(std::size_t bytes) {
@@ -74,15 +74,18 @@ Result<std::shared_ptr<SharedHeap>> SharedHeap::create(std::size_t bytes) {
 bool SharedHeap::is_of_this_process() const { return ::getpid() == owner_pid_; }
 
 SharedHeap::NewBlock SharedHeap::allocate_small(std::size_t bytes) {
-  return {zones_.lock()->small.allocate(rounded_up(bytes, kHeapAlignment), kHeapAlignment), false};
+  return {zones_.lock()->small_blocks.allocate(rounded_up(bytes, kHeapAlignment), kHeapAlignment),
+          false};
 }
 
 SharedHeap::NewBlock SharedHeap::allocate_large(std::size_t bytes) {
   const std::size_t alignment = bytes < kHugePageBytes ? kPageBytes : kHugePageBytes;
-  if (auto* const kept = zones_.lock()->large.reuse_kept(bytes)) return {kept, false};
-  if (auto* const fresh = zones_.lock()->large.allocate(bytes, alignment)) return {fresh, true};
+  if (auto* const kept_block = zones_.lock()->large_blocks.reuse_kept(bytes))
+    return {kept_block, false};
+  if (auto* const fresh_block = zones_.lock()->large_blocks.allocate(bytes, alignment))
+    return {fresh_block, true};
   keep_at_most(0);
-  return {zones_.lock()->large.allocate(bytes, alignment), true};
+  return {zones_.lock()->large_blocks.allocate(bytes, alignment), true};
 }
 
 void SharedHeap::release(const std::byte* begin) {
@@ -91,11 +94,11 @@ void SharedHeap::release(const std::byte* begin) {
   if (!is_of_this_process()) return;
   {
     auto zones = zones_.lock();
-    Arena& arena = zones->small.holds(begin) ? zones->small : zones->large;
+    Arena& arena = zones->small_blocks.holds(begin) ? zones->small_blocks : zones->large_blocks;
     // Memory that is no longer shared is never allocated again, because peers could not see a new
     // block there.
     if (any_unshared_ && is_unshared({begin, arena.bytes_of(begin)})) return;
-    if (&arena == &zones->small) return arena.release(begin);
+    if (&arena == &zones->small_blocks) return arena.release(begin);
     arena.keep(begin);
   }
   keep_at_most(kept_bytes_max_);
@@ -107,21 +110,21 @@ void SharedHeap::keep_at_most(std::size_t bytes) {
     std::span<std::byte> evicted;
     {
       auto zones = zones_.lock();
-      if (zones->large.kept_bytes() <= bytes) return;
-      evicted = zones->large.evict_oldest_kept();
+      if (zones->large_blocks.kept_bytes() <= bytes) return;
+      evicted = zones->large_blocks.evict_oldest_kept();
     }
     segment_->discard(evicted.data(), evicted.size());
-    zones_.lock()->large.release(evicted.data());
+    zones_.lock()->large_blocks.release(evicted.data());
   }
 }
 
 bool SharedHeap::is_unshared(std::span<const std::byte> memory) const {
   auto sharing = sharing_.lock();
   return std::ranges::any_of(sharing->unshared_pages,
-                             [&](const auto& range) { return overlap(range, memory); });
+                             [&](const auto& range) { return do_overlap(range, memory); });
 }
 
-Status SharedHeap::check_room(std::size_t bytes) {
+Status SharedHeap::ensure_room(std::size_t bytes) {
   if (check_memory(bytes, available_memory()).ok()) return {};
   keep_at_most(0);  // the system counts the pages of kept blocks as used
   return check_memory(bytes, available_memory());
@@ -131,23 +134,24 @@ Result<std::shared_ptr<std::byte>> SharedHeap::allocate(std::size_t bytes) {
   const std::size_t size =
       rounded_up(bytes, bytes < kLargeBlockBytes ? kHeapAlignment : kPageBytes);
   if (size < bytes) return Status::stop(format_text("{} bytes cannot be allocated", bytes));
-  NewBlock taken;
-  if (bytes < kLargeBlockBytes) taken = allocate_small(size);
+  NewBlock new_block;
+  if (bytes < kLargeBlockBytes) new_block = allocate_small(size);
   const std::size_t pages = rounded_up(bytes, kPageBytes);
-  if (taken.begin == nullptr) taken = allocate_large(pages);
-  if (taken.begin == nullptr) {
-    if (bytes >= kPortionBytes) FARANDOLE_TRY(check_room(pages));
+  if (new_block.begin == nullptr) new_block = allocate_large(pages);
+  if (new_block.begin == nullptr) {
+    if (bytes >= kPortionBytes) FARANDOLE_TRY(ensure_room(pages));
     return allocate_private(pages);
   }
   std::shared_ptr<std::byte> block(
-      taken.begin, [heap = shared_from_this()](std::byte* begin) { heap->release(begin); });
-  if (!taken.is_fresh) {
-    std::memset(taken.begin, 0, bytes);
+      new_block.begin, [heap = shared_from_this()](std::byte* begin) { heap->release(begin); });
+  if (!new_block.is_fresh) {
+    std::memset(new_block.begin, 0, bytes);
     return block;
   }
   for (std::size_t offset = 0; offset < pages; offset += kPortionBytes) {
-    if (bytes >= kPortionBytes) FARANDOLE_TRY(check_room(pages - offset));
-    segment_->allocate_huge_pages(taken.begin + offset, std::min(kPortionBytes, pages - offset));
+    if (bytes >= kPortionBytes) FARANDOLE_TRY(ensure_room(pages - offset));
+    segment_->allocate_huge_pages(new_block.begin + offset,
+                                  std::min(kPortionBytes, pages - offset));
   }
   return block;
 }
@@ -176,11 +180,11 @@ Status SharedHeap::unshare(std::span<const std::byte> memory) {
   {
     auto sharing = sharing_.lock();
     for (const HeapPin* const pin : sharing->pins)
-      for (const auto& pinned : pin->pinned_memory_)
-        if (overlap(pages, pinned))
+      for (const auto& pinned_range : pin->pinned_memory_)
+        if (do_overlap(pages, pinned_range))
           return Status::retry("another step exposes memory in these pages");
-    const auto is_same = [&](const auto& other) {
-      return other.data() == pages.data() && other.size() == pages.size();
+    const auto is_same = [&](const auto& range) {
+      return range.data() == pages.data() && range.size() == pages.size();
     };
     // The pages may already be in the list, if make_private() has failed in an earlier call.
     if (!std::ranges::any_of(sharing->unshared_pages, is_same))
@@ -191,7 +195,7 @@ Status SharedHeap::unshare(std::span<const std::byte> memory) {
 }
 
 bool SharedHeap::overlaps_heap(std::span<const std::byte> memory) const {
-  return overlap(memory, {segment_->data(), segment_->size()});
+  return do_overlap(memory, {segment_->data(), segment_->size()});
 }
 
 HeapPin::HeapPin(SharedHeap& heap) : heap_(heap) { heap_.sharing_.lock()->pins.push_back(this); }
@@ -217,9 +221,9 @@ void HeapPin::unpin() {
 const Descriptor& SharedHeap::descriptor() const { return segment_->descriptor(); }
 
 Result<std::unique_ptr<PeerHeap>> PeerHeap::attach(const Descriptor& segment) {
-  FARANDOLE_TRY_ASSIGN(auto whole, Segment::attach(segment));
-  whole->exclude_from_core_dumps();
-  return std::unique_ptr<PeerHeap>(new PeerHeap(std::move(whole)));
+  FARANDOLE_TRY_ASSIGN(auto peer_segment, Segment::attach(segment));
+  peer_segment->exclude_from_core_dumps();
+  return std::unique_ptr<PeerHeap>(new PeerHeap(std::move(peer_segment)));
 }
 
 std::byte* PeerHeap::at(std::uint64_t location, std::size_t bytes) const {

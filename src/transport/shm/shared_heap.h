@@ -67,12 +67,12 @@ class SharedHeap : public std::enable_shared_from_this<SharedHeap> {
 
  private:
   struct Zones {
-    Arena small;
-    Arena large;
+    Arena small_blocks;
+    Arena large_blocks;
   };
   struct NewBlock {
     std::byte* begin = nullptr;  // null if there is no room
-    bool is_fresh = false;       // its pages were never touched, so they are zero
+    bool is_fresh = false;       // it has no allocated pages, so it is zero
   };
 
   explicit SharedHeap(std::shared_ptr<Segment> segment);
@@ -83,7 +83,7 @@ class SharedHeap : public std::enable_shared_from_this<SharedHeap> {
   void keep_at_most(std::size_t bytes);
   // Returns ok if the host has this much free memory. If not, gives the kept blocks back to the
   // system and checks again.
-  Status check_room(std::size_t bytes);
+  Status ensure_room(std::size_t bytes);
   bool is_unshared(std::span<const std::byte> memory) const;
   bool overlaps_heap(std::span<const std::byte> memory) const;
 
@@ -98,7 +98,8 @@ class SharedHeap : public std::enable_shared_from_this<SharedHeap> {
   const int owner_pid_;
   Guarded<Zones> zones_;
   mutable Guarded<SharingState> sharing_;
-  std::atomic<bool> any_unshared_ = false;  // unshared_pages is not empty; read without the lock
+  // Whether unshared_pages has entries. It can be read without the lock.
+  std::atomic<bool> any_unshared_ = false;
 };
 
 // Prevents SharedHeap::unshare() of memory that a running step exposes; otherwise, stores of a peer

@@ -77,10 +77,10 @@ TEST(SharedHeap, AFullHeapGivesMemoryThatPeersCannotSee) {
   const auto descriptors = open_descriptors();
   const auto largest = heap->allocate(30 * kMiB).value();
   EXPECT_TRUE(heap->location_of(largest.get(), 30 * kMiB).has_value());
-  const auto more = heap->allocate(30 * kMiB).value();
-  EXPECT_FALSE(heap->location_of(more.get(), 1).has_value());
-  EXPECT_TRUE(all_zero(more.get(), 30 * kMiB));
-  more.get()[30 * kMiB - 1] = std::byte{1};
+  const auto private_block = heap->allocate(30 * kMiB).value();
+  EXPECT_FALSE(heap->location_of(private_block.get(), 1).has_value());
+  EXPECT_TRUE(all_zero(private_block.get(), 30 * kMiB));
+  private_block.get()[30 * kMiB - 1] = std::byte{1};
   EXPECT_EQ(open_descriptors(), descriptors);
 }
 
@@ -107,13 +107,13 @@ TEST(SharedHeap, PeersSeeABlockOf100MiB) {
 
 TEST(SharedHeap, AThousandBlocksOneAfterAnotherUseLittleMemory) {
   const auto heap = SharedHeap::create(kHeapBytes).value();
-  const std::size_t before = bytes_in_use(*heap);
+  const std::size_t bytes_before = bytes_in_use(*heap);
   std::size_t largest = 0;
   for (std::size_t i = 0; i < 1000; ++i) {
     const std::size_t bytes = kLargeBlockBytes + i * 4096;
     const auto block = heap->allocate(bytes).value();
     block.get()[0] = block.get()[bytes - 1] = std::byte{1};
-    largest = std::max(largest, bytes_in_use(*heap) - before);
+    largest = std::max(largest, bytes_in_use(*heap) - bytes_before);
   }
   EXPECT_LE(largest, kHeapBytes / 16 + 6 * kMiB) << "the kept blocks and one block in use";
 }
@@ -132,12 +132,12 @@ TEST(SharedHeap, AKeptBlockKeepsItsPages) {
 
 TEST(SharedHeap, ABlockTooLargeToKeepIsDiscarded) {
   const auto heap = SharedHeap::create(kHeapBytes).value();
-  const std::size_t before = bytes_in_use(*heap);
+  const std::size_t bytes_before = bytes_in_use(*heap);
   auto block = heap->allocate(100 * kMiB).value();
   std::memset(block.get(), 0xff, 100 * kMiB);
-  EXPECT_GE(bytes_in_use(*heap), before + 100 * kMiB);
+  EXPECT_GE(bytes_in_use(*heap), bytes_before + 100 * kMiB);
   block.reset();
-  EXPECT_EQ(bytes_in_use(*heap), before);
+  EXPECT_EQ(bytes_in_use(*heap), bytes_before);
   EXPECT_TRUE(all_zero(heap->allocate(100 * kMiB).value().get(), 100 * kMiB));
 }
 
@@ -161,9 +161,9 @@ TEST(SharedHeap, MoreThanTheHostHasIsAnErrorAtOnce) {
 
 TEST(SharedHeap, ALargeBlockTakesItsPagesInPortions) {
   const auto heap = SharedHeap::create(512 * kMiB).value();
-  const std::size_t before = bytes_in_use(*heap);
+  const std::size_t bytes_before = bytes_in_use(*heap);
   const auto block = heap->allocate(300 * kMiB).value();
-  EXPECT_GE(bytes_in_use(*heap), before + 150 * 4096);
+  EXPECT_GE(bytes_in_use(*heap), bytes_before + 150 * 4096);
   EXPECT_TRUE(heap->location_of(block.get(), 300 * kMiB).has_value());
   EXPECT_TRUE(all_zero(block.get() + 255 * kMiB, 2 * kMiB));
 }
@@ -179,13 +179,13 @@ TEST(SharedHeap, ABlockKeepsTheHeapAlive) {
   const auto descriptors = open_descriptors();
   auto heap = SharedHeap::create(kHeapBytes).value();
   auto block = heap->allocate(1000).value();
-  const std::weak_ptr<SharedHeap> watched = heap;
+  const std::weak_ptr<SharedHeap> weak_heap = heap;
   heap.reset();
   std::memset(block.get(), 1, 1000);
-  ASSERT_TRUE(watched.lock());
-  EXPECT_TRUE(watched.lock()->location_of(block.get(), 1000).has_value());
+  ASSERT_TRUE(weak_heap.lock());
+  EXPECT_TRUE(weak_heap.lock()->location_of(block.get(), 1000).has_value());
   block.reset();
-  EXPECT_FALSE(watched.lock());
+  EXPECT_FALSE(weak_heap.lock());
   EXPECT_EQ(open_descriptors(), descriptors);
 }
 
@@ -207,8 +207,8 @@ TEST(SharedHeap, APeerRejectsLocationsOutside) {
   EXPECT_EQ(peer->at(kHeapBytes + 1, 0), nullptr);
   EXPECT_EQ(peer->at(~std::uint64_t{0} - 3, 8), nullptr);
   EXPECT_EQ(peer->at(8, ~std::size_t{0} - 3), nullptr);
-  const int on_the_stack = 0;
-  EXPECT_FALSE(heap->location_of(&on_the_stack, 1).has_value());
+  const int stack_variable = 0;
+  EXPECT_FALSE(heap->location_of(&stack_variable, 1).has_value());
 }
 
 TEST(SharedHeap, RejectsImpossibleSizes) {
@@ -283,9 +283,9 @@ TEST(SharedHeap, MemoryTakenBackIsNeverSharedOrAllocatedAgain) {
   std::vector<std::shared_ptr<std::byte>> blocks;
   while (true) {
     blocks.push_back(heap->allocate(kBytes).value());
-    const auto* const other = blocks.back().get();
-    ASSERT_TRUE(other + kBytes <= begin || other >= begin + kBytes);
-    if (!heap->location_of(other, kBytes)) break;  // the heap is full
+    const auto* const new_block = blocks.back().get();
+    ASSERT_TRUE(new_block + kBytes <= begin || new_block >= begin + kBytes);
+    if (!heap->location_of(new_block, kBytes)) break;  // the heap is full
   }
 }
 
@@ -312,11 +312,11 @@ TEST(SharedHeap, PinnedPagesAreNotTakenBack) {
   const auto heap = SharedHeap::create(kHeapBytes).value();
   const auto block = heap->allocate(kBytes).value();
   const std::span<const std::byte> block_bytes(block.get(), kBytes);
-  const int on_the_stack = 0;
+  const int stack_variable = 0;
   {
     HeapPin pin(*heap);
-    HeapPin other(*heap);
-    other.pin({std::span(reinterpret_cast<const std::byte*>(&on_the_stack), 1), {}});
+    HeapPin second_pin(*heap);
+    second_pin.pin({std::span(reinterpret_cast<const std::byte*>(&stack_variable), 1), {}});
     pin.pin({block_bytes.subspan(10, 1), block_bytes.subspan(20'000, 1)});
     EXPECT_EQ(heap->unshare(block_bytes.subspan(4000, 1)).code(), StatusCode::kRetry)
         << "the same page";
@@ -359,22 +359,22 @@ TEST(SharedHeap, OtherThreadsStoreWhileMemoryIsTakenBack) {
 TEST(SharedHeap, PagesAreDiscardedBeforeTheirBlockIsUsedAgain) {
   constexpr std::size_t kStride = 4096;
   const auto heap = SharedHeap::create(96 * kMiB).value();  // little more than the threads use
-  const auto run = [&](unsigned seed) {
+  const auto allocate_and_free = [&](unsigned seed) {
     std::mt19937 random(seed);
     for (int round = 0; round < 500; ++round) {
       const std::size_t bytes = (12 + 2 * (random() % 5)) * kMiB;
       const auto block = heap->allocate(bytes).value();
       const auto mark = std::byte(1 + random() % 255);
-      for (std::size_t at = 0; at < bytes; at += kStride) block.get()[at] = mark;
+      for (std::size_t offset = 0; offset < bytes; offset += kStride) block.get()[offset] = mark;
       std::this_thread::yield();
       std::size_t marks_left = 0;
-      for (std::size_t at = 0; at < bytes; at += kStride)
-        marks_left += block.get()[at] == mark ? 1 : 0;
+      for (std::size_t offset = 0; offset < bytes; offset += kStride)
+        marks_left += block.get()[offset] == mark ? 1 : 0;
       ASSERT_EQ(marks_left, bytes / kStride) << "seed " << seed << ", round " << round;
     }
   };
   std::vector<std::thread> threads;
-  for (unsigned seed = 0; seed < 4; ++seed) threads.emplace_back(run, seed);
+  for (unsigned seed = 0; seed < 4; ++seed) threads.emplace_back(allocate_and_free, seed);
   for (auto& thread : threads) thread.join();
 }
 

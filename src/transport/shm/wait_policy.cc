@@ -9,12 +9,12 @@
 namespace farandole {
 
 void WaitPolicy::begin_wait(const Clock& clock) {
-  if (yielded_) learn_from_yield(clock);
+  if (has_yielded_) learn_from_yield(clock);
   // If all yields of the last wait were short, yielding is useful again. So fewer waits will skip
   // their yields after the next long yield.
   if (all_yields_short_) skipped_waits_next_ = std::max(kSkippedWaitsMin, skipped_waits_next_ / 2);
   all_yields_short_ = false;
-  asleep_ = false;
+  is_asleep_ = false;
   polls_ = 0;
   if (skipped_waits_ > 0) {
     --skipped_waits_;
@@ -25,8 +25,8 @@ void WaitPolicy::begin_wait(const Clock& clock) {
 }
 
 WaitPolicy::Action WaitPolicy::next_action(const Clock& clock) {
-  if (asleep_) begin_wait(clock);
-  if (yielded_) learn_from_yield(clock);
+  if (is_asleep_) begin_wait(clock);
+  if (has_yielded_) learn_from_yield(clock);
   if (has_own_core_) return next_while_spinning(clock);
   if (polls_ < kPollsBeforeYield) {
     ++polls_;
@@ -51,18 +51,18 @@ WaitPolicy::Action WaitPolicy::next_while_spinning(const Clock& clock) {
 
 WaitPolicy::Action WaitPolicy::yield(TimePoint now) {
   ++yields_;
-  yielded_ = true;
+  has_yielded_ = true;
   yield_began_ = now;
   return Action::kYield;
 }
 
 WaitPolicy::Action WaitPolicy::sleep() {
-  asleep_ = true;
+  is_asleep_ = true;
   return Action::kSleep;
 }
 
 void WaitPolicy::learn_from_yield(const Clock& clock) {
-  yielded_ = false;
+  has_yielded_ = false;
   all_yields_short_ = clock.now() - yield_began_ < kLongYieldTime;
   if (all_yields_short_) return;
   yields_ = kYieldsBeforeSleep;

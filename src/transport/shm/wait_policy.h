@@ -1,8 +1,8 @@
 // WaitPolicy and wait_awake(): the behaviour of a waiting thread before it sleeps. If every rank
 // has a core, spinning is best, because a sleep costs 5 to 55 µs. With fewer cores, a spinning rank
 // may occupy the core that the awaited rank needs, so yielding is better. Ranks of another job may
-// also need the core, or ranks in another container on this machine. So a rank that spins for
-// longer yields from time to time. This costs little if no other thread needs the core.
+// also need the core, or ranks in another container on this machine. So a rank that spins for a
+// longer time also yields now and then. A yield costs little if no other thread needs the core.
 //
 // If other programs use the core, a yield may take milliseconds. So after a long yield, the next
 // waits do not yield. With fewer cores than ranks, the number of these waits is small at first, and
@@ -29,13 +29,13 @@ class WaitPolicy {
   };
 
   // While spinning:
-  static constexpr auto kSpinTime = std::chrono::microseconds(100);  // at least, before a sleep
+  static constexpr auto kSpinTime = std::chrono::microseconds(100);  // before a sleep, at least
   static constexpr auto kSpinTimeBeforeYields = std::chrono::microseconds(5);
   static constexpr int kChecksBeforePause = 64;    // checks before the first pause
   static constexpr int kPollsBeforeClockRead = 4;  // polls before the clock is first read
   static constexpr int kPollsPerClockRead = 8;     // polls per later reading of the clock
 
-  static constexpr int kPollsBeforeYield = 4;    // before the first yield, with few cores
+  static constexpr int kPollsBeforeYield = 4;  // polls before the first yield, if ranks share cores
   static constexpr int kYieldsBeforeSleep = 16;  // yields before the first sleep
   // A yield that takes at least this time is a long yield. A few other ranks on this core need less
   // time; the time slice of another program takes longer (3 ms or more).
@@ -57,10 +57,10 @@ class WaitPolicy {
   void learn_from_yield(const Clock& clock);
 
   bool has_own_core_;
-  bool asleep_ = false;
-  bool yielded_ = false;           // the last action was a yield, at yield_began_
+  bool is_asleep_ = false;
+  bool has_yielded_ = false;       // the last action was a yield, at yield_began_
   bool all_yields_short_ = false;  // this wait has yielded, and all yields were short
-  TimePoint spin_began_{};         // when the clock was first read
+  TimePoint spin_began_{};         // when this wait first read the clock
   TimePoint yield_began_{};
   int polls_ = 0;
   int yields_ = 0;

@@ -145,12 +145,13 @@ TEST(WaitPolicy, ALongYieldCountsAlsoIfTheWaitEndsDuringIt) {
 TEST(WaitPolicy, SkippedWaitsDoubleUpToALimitAndShrinkAfterShortYields) {
   WaitPolicy policy(4, 2);
   SimulatedClock clock;
-  int skipped = 0;
-  for (int expected = 16; expected <= 4096; expected *= 2) {
+  int skipped_waits = 0;
+  for (int expected_waits = 16; expected_waits <= 4096; expected_waits *= 2) {
     ASSERT_EQ(run_wait(policy, clock, milliseconds(3)).yields, 1);
-    skipped = 0;
-    while (skipped < expected && run_wait(policy, clock, milliseconds(3)).yields == 0) ++skipped;
-    EXPECT_EQ(skipped, expected);
+    skipped_waits = 0;
+    while (skipped_waits < expected_waits && run_wait(policy, clock, milliseconds(3)).yields == 0)
+      ++skipped_waits;
+    EXPECT_EQ(skipped_waits, expected_waits);
   }
   ASSERT_EQ(run_wait(policy, clock, milliseconds(3)).yields, 1);
   EXPECT_EQ(count_waits_until_yield(policy, clock), 4096);

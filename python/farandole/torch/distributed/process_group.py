@@ -99,15 +99,15 @@ def _current_group_counts() -> _GroupCounts:
     if _group_counts.job != core.job_number():
         if _group_counts.job > 0:
             # A DistributedDataParallel that has lost its job in backward() still has its hooks at
-            # the parameters. It is part of a reference cycle, so only this call frees it.
+            # the parameters. It is part of a reference cycle, so free it here.
             gc.collect()
         _group_counts = _GroupCounts(core.job_number())
     return _group_counts
 
 
 def make_process_group(options: Any, _backend_options: object) -> ProcessGroup:
-    """Make a process group; torch.distributed calls this function. It is the default group or,
-    beside a default group of another backend, a group of all or of some ranks."""
+    """Make a process group; torch.distributed calls this function. The new group is the default
+    group or, beside a default group of another backend, a group of all or of some ranks."""
     ranks, rank, size = options.global_ranks_in_group, options.group_rank, options.group_size
     spec = GroupSpec(ranks, rank, size, options.store, options.group_id, options.timeout)
     if ranks and list(ranks) != list(range(dist.get_world_size())):
@@ -136,7 +136,7 @@ def _with_common_name(spec: GroupSpec) -> GroupSpec:
 
 
 def _group_of_members(spec: GroupSpec, name: str, world_number: int = 0) -> ProcessGroup:
-    """Make a group for which torch calls only the members. If the program has made a group of the
+    """Make a group; only its members call this function. If the program has made a group of the
     same ranks on all ranks, use that group. Otherwise these ranks get an engine of their own."""
     group = lifecycle.group_of(spec.ranks) if lifecycle.is_initialized() else None
     if group is not None and group.included() and group.rank() == spec.rank:
@@ -167,14 +167,14 @@ def _announce_errors(operation: Callable[..., Work]) -> Callable[..., Work]:
             if other_operation is not None:
                 return other_operation(*tensors, **options)
         self._check_job()
-        first_call = self._call_count
+        first_call_number = self._call_count
         try:
             return operation(self, *tensors, **options)
         except Exception as error:
             if isinstance(error, FarandoleError) and not isinstance(error, CallError):
                 raise with_advice(error) from None  # the group has ended, so no rank waits
-            self._call_count = first_call + _count_calls(operation.__name__, tensors)
-            for number in range(first_call, self._call_count):
+            self._call_count = first_call_number + _count_calls(operation.__name__, tensors)
+            for number in range(first_call_number, self._call_count):
                 name, text = f"{self._name_prefix}{number}", text_for_other_ranks(error)
                 self._announce(core.invalid_call(name, self._group_number, text))
             raise
@@ -270,9 +270,9 @@ class ProcessGroup(dist.ProcessGroup):
     _set_group_name, _set_group_desc = setGroupName, setGroupDesc
 
     def _check_job(self) -> None:
-        """Raise MisuseError if the job was formed again after this group was made. Its ranks, its
-        size and the numbers of its calls may be wrong now, and would give wrong results or a
-        hang."""
+        """Raise MisuseError if the job was formed again after this group was made. The group's
+        ranks, its size and the numbers of its calls may be wrong now, and would give wrong results
+        or a hang."""
         if self._engine is None and self._job != core.job_number():
             raise MisuseError(
                 "this process group was made before the job was formed again, so its ranks may be "
@@ -400,7 +400,7 @@ class ProcessGroup(dist.ProcessGroup):
     def broadcast(self, tensors: Tensors, opts: Any) -> Work:
         (tensor,) = tensors
         name, root = self._next_name(), self._ranks[opts.rootRank]
-        call = self._in_place(
+        call = self._prepare_in_place(
             lambda view: core.broadcast(name, self._group_number, view, root),
             tensor,
             core.Engine.check_outcome,
@@ -503,10 +503,12 @@ class ProcessGroup(dist.ProcessGroup):
         )
         check_count("scatter", "inputs", inputs, self._size)
         check_dtypes("scatter", [output, *inputs])
-        received = _tensors_without_elements(output, self._size)
-        received[opts.rootRank] = output
+        outputs_by_sender = _tensors_without_elements(output, self._size)
+        outputs_by_sender[opts.rootRank] = output
         splits = [tensor.numel() for tensor in inputs]
-        return self._start(self._alltoall(received, _concatenated(inputs), splits), opts, outputs)
+        return self._start(
+            self._alltoall(outputs_by_sender, _concatenated(inputs), splits), opts, outputs
+        )
 
     @_announce_errors
     def barrier(self, opts: Any = None) -> Work:
@@ -534,7 +536,7 @@ class ProcessGroup(dist.ProcessGroup):
     @outside_dynamo
     def _start_message(self, make_call: Any, tensors: Tensors, peer: int | None, tag: int) -> Work:
         """Start a send, or a receive from the peer or from any rank. The ranks match messages by
-        this process group and by tag; the name only appears in messages to people."""
+        this process group and by tag; the name only appears in errors and reports."""
         (tensor,) = tensors
         if peer is not None and not 0 <= peer < self._size:
             last_rank = self._size - 1
@@ -557,12 +559,12 @@ class ProcessGroup(dist.ProcessGroup):
             if make_call is core.send
             else f"{peer_text}to{self.rank()}"
         )
-        # Several threads may send: setdefault() and next() are atomic.
+        # Several threads may send at once, because setdefault() and next() are atomic.
         number = next(self._message_numbers.setdefault((direction, tag), itertools.count()))
         name = f"{self._name_prefix}{direction}.tag{tag}.{number}"
         message = (-1 if peer is None else self._ranks[peer], tag, self._channel)
         try:
-            call = self._in_place(
+            call = self._prepare_in_place(
                 lambda view: make_call(name, self._group_number, view, message, ""),
                 tensor,
                 core.Engine.peek_source,
@@ -662,7 +664,7 @@ class ProcessGroup(dist.ProcessGroup):
             prepared if writes_directly else _followed_by(prepared, lambda: _copy(output, target))
         )
 
-    def _in_place(
+    def _prepare_in_place(
         self,
         make_call: Callable[[core.BufferView], core.Call],
         tensor: torch.Tensor,
@@ -673,7 +675,7 @@ class ProcessGroup(dist.ProcessGroup):
         `writes_tensor` says whether the call writes to the tensor."""
         check_dense(tensor)
         source = contiguous_on_host(tensor)
-        memory = _in_dtype_of_engine(source)
+        memory = _as_engine_dtype(source)
         view = view_of(memory, memory, memory, (memory.numel(),))
         prepared = PreparedCall(make_call(view), memory, finish)
         if not writes_tensor or source is tensor:
@@ -682,7 +684,7 @@ class ProcessGroup(dist.ProcessGroup):
 
     def _allgather(self, outputs: Tensors, tensor: torch.Tensor) -> PreparedCall[None]:
         check_dense(tensor)
-        memory = _in_dtype_of_engine(contiguous_on_host(tensor))
+        memory = _as_engine_dtype(contiguous_on_host(tensor))
         view = view_of(memory, memory, None, (memory.numel(),))
         call = core.allgather(self._next_name(), self._group_number, view)
         return PreparedCall(call, memory, _CopyToOutputs(view, outputs))
@@ -694,11 +696,11 @@ class ProcessGroup(dist.ProcessGroup):
         return self._allgather(self._equal_parts(output), tensor)
 
     def _alltoall(
-        self, outputs: Tensors, flat: torch.Tensor, splits: Sequence[int]
+        self, outputs: Tensors, flat_input: torch.Tensor, splits: Sequence[int]
     ) -> PreparedCall[None]:
-        check_dense(flat)
-        memory = _in_dtype_of_engine(contiguous_on_host(flat))
-        units_per_element = memory.numel() // flat.numel() if flat.numel() else 1
+        check_dense(flat_input)
+        memory = _as_engine_dtype(contiguous_on_host(flat_input))
+        units_per_element = memory.numel() // flat_input.numel() if flat_input.numel() else 1
         view = view_of(memory, memory, None, (memory.numel(),))
         sizes = tuple(units_per_element * size for size in splits)
         call = core.alltoall(self._next_name(), self._group_number, view, sizes)
@@ -759,20 +761,20 @@ def _concatenated(tensors: Tensors) -> torch.Tensor:
     return torch.cat([tensor.detach().reshape(-1) for tensor in tensors])
 
 
-def _tensors_without_elements(like: torch.Tensor, count: int) -> list[torch.Tensor]:
-    return [like.new_empty(0) for _ in range(count)]
+def _tensors_without_elements(example: torch.Tensor, count: int) -> list[torch.Tensor]:
+    return [example.new_empty(0) for _ in range(count)]
 
 
-def _uninitialized_like(like: torch.Tensor, count: int) -> list[torch.Tensor]:
-    return [torch.empty_like(like.detach().contiguous()) for _ in range(count)]
+def _uninitialized_like(example: torch.Tensor, count: int) -> list[torch.Tensor]:
+    return [torch.empty_like(example.detach().contiguous()) for _ in range(count)]
 
 
 def _folded(function: BitwiseFunction, parts: Tensors) -> torch.Tensor:
     return functools.reduce(function, parts)
 
 
-def _in_dtype_of_engine(memory: torch.Tensor) -> torch.Tensor:
-    """Return a tensor on the same memory. If the engine does not know its dtype, return bytes."""
+def _as_engine_dtype(memory: torch.Tensor) -> torch.Tensor:
+    """Return the tensor if the engine knows its dtype. Otherwise return its memory as bytes."""
     return memory if memory.dtype in DTYPE_CODES else memory.reshape(-1).view(torch.uint8)
 
 

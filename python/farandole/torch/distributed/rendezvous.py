@@ -97,7 +97,7 @@ def leave() -> None:
 def join(store: dist.Store, rank: int, size: int) -> None:
     """Join the job with torch's rank and size, if this process is not in a job yet."""
     if lifecycle.is_elastic() and not _shared.has_own_store:
-        # Otherwise, the next group would wait for ranks that are not in the job any more.
+        # With any other store, the next group would wait for ranks that have left the job.
         raise CallError(
             'in an elastic job, call init_process_group("farandole", '
             'init_method="farandole://"): RANK, WORLD_SIZE and MASTER_ADDR in the environment are '

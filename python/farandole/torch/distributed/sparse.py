@@ -53,7 +53,7 @@ def store_sparse_total(
     headers = [_header_of(message) for message in sent_messages]
     if any(header != headers[0] for header in headers):
         raise CallError(
-            f"the sparse tensors of an all_reduce differ: {', '.join(map(_description, headers))}, "
+            f"the sparse tensors of an all_reduce differ: {', '.join(map(_describe, headers))}, "
             "in the order of the ranks; all ranks must give the same dtype, shape and number of "
             "sparse dimensions"
         )
@@ -67,12 +67,17 @@ def store_sparse_total(
 
 
 def _header_of(message: torch.Tensor) -> list[int]:
-    fixed_fields = 3
-    dimensions = int(message[: fixed_fields * _INDEX_BYTES].clone().view(torch.int64)[-1])
-    return message[: (fixed_fields + dimensions) * _INDEX_BYTES].clone().view(torch.int64).tolist()
+    fixed_field_count = 3
+    dimensions = int(message[: fixed_field_count * _INDEX_BYTES].clone().view(torch.int64)[-1])
+    return (
+        message[: (fixed_field_count + dimensions) * _INDEX_BYTES]
+        .clone()
+        .view(torch.int64)
+        .tolist()
+    )
 
 
-def _description(header: Sequence[int]) -> str:
+def _describe(header: Sequence[int]) -> str:
     code, sparse_dimensions, _, *shape = header
     name = str(_DTYPE_OF_CODE[code]).removeprefix("torch.")
     return f"{name} {shape} with {sparse_dimensions} sparse dimensions"

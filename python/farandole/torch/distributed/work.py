@@ -77,8 +77,9 @@ class Work(dist.Work):
         try:
             self._handle.wait()
         except Exception as error:
-            # The future keeps the error. It must not keep the frames of the program, because one of
-            # them may have a DistributedDataParallel, whose hooks would stay at the parameters.
+            # The future keeps the error. The error must not keep the frames of the program, because
+            # one of them may have a DistributedDataParallel, whose hooks would stay at the
+            # parameters.
             return with_advice(error).with_traceback(None)
         return None
 
@@ -169,16 +170,16 @@ class _WorkFuture(torch.futures.Future[list[torch.Tensor]]):
         return super().wait()
 
     def then(self, callback: Callable[[Any], Any]) -> Any:
-        chained = _WorkFuture(self._work)
+        chained_future = _WorkFuture(self._work)
 
         def finish(future: Any) -> None:
             try:
-                chained.set_result(callback(future))
+                chained_future.set_result(callback(future))
             except Exception as error:
-                chained.set_exception(error)
+                chained_future.set_exception(error)
 
         self.add_done_callback(finish)
-        return chained
+        return chained_future
 
 
 class _BackwardEndCallback:

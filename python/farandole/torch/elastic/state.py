@@ -36,7 +36,7 @@ class OptimizerStateHandler(StateDictHandler):
 
     def check(self) -> None:
         if isinstance(self.value, AnyDistributedOptimizer):
-            self.value.check_between_steps()
+            self.value.check_not_between_passes()
 
     def restore(self) -> None:
         load_in_place(self.value, self.saved())
@@ -61,13 +61,13 @@ class GradScalerHandler(StateDictHandler):
 
 
 def _drop_gradients(parameters: Iterable[torch.Tensor]) -> None:
-    """Drop what a failed step has left, because the next backward() would add to it."""
+    """Drop gradients that a failed step has left, because the next backward() would add to them."""
     for parameter in parameters:
         parameter.grad = None
 
 
 class SamplerStateHandler(SamplesHandler):
-    """Handle an ElasticSampler: all ranks get the epoch and the count of rank 0."""
+    """Handle an ElasticSampler: all ranks get rank 0's epoch and its count of processed samples."""
 
     def __init__(self, sampler: ElasticSampler) -> None:
         super().__init__(sampler)
@@ -75,8 +75,8 @@ class SamplerStateHandler(SamplesHandler):
 
 @runtime_checkable
 class _HasStateDict(Protocol):
-    """An object such as a learning rate scheduler. It is not copied, because its copy would use a
-    copy of the optimizer."""
+    """An object such as a learning rate scheduler. TorchState saves only its state_dict(), because
+    a copy of the object would use a copy of the optimizer."""
 
     def state_dict(self) -> Any: ...
     def load_state_dict(self, state: Any) -> Any: ...

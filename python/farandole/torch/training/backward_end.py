@@ -22,7 +22,7 @@ import torch
 
 from farandole.torch.dynamo import outside_dynamo
 
-_current_pass: Callable[[], int] = torch._C._current_graph_task_id
+_current_pass_number: Callable[[], int] = torch._C._current_graph_task_id
 _queue_callback: Callable[[Callable[[], None]], None] = (
     torch.autograd.Variable._execution_engine.queue_callback
 )
@@ -48,13 +48,13 @@ class BackwardEndNotifier:
 
     def request_callback(self) -> None:
         """Notify the listener at the end of the current pass. Call this in a parameter's hook."""
-        pass_number = _current_pass()
+        pass_number = _current_pass_number()
         if pass_number == self._pass_number:
             return
-        # A pass that has failed leaves its request.
-        former_listeners = _requests.get(self._pass_number, {})
-        former_listeners.pop(self._serial, None)
-        if not former_listeners:
+        # If an earlier pass has failed, its request is still there.
+        former_notifiers = _requests.get(self._pass_number, {})
+        former_notifiers.pop(self._serial, None)
+        if not former_notifiers:
             _requests.pop(self._pass_number, None)
         self._pass_number = pass_number
         _request_notification({self._serial: self})
@@ -65,57 +65,57 @@ class BackwardEndNotifier:
             listener.on_backward_end()
 
 
-# The keys are serial numbers. Listeners are notified in the order of these numbers, which is the
-# order in which they were made.
-Listeners = dict[int, BackwardEndNotifier]
+# The keys are serial numbers. The notifiers notify their listeners in the order of these numbers,
+# which is the order in which the notifiers were made.
+Notifiers = dict[int, BackwardEndNotifier]
 
-# The listeners of each pass, by the number of the pass. Several threads may run passes at the same
+# The notifiers of each pass, by the number of the pass. Several threads may run passes at the same
 # time, and one pass may use several threads.
-_requests: dict[int, Listeners] = {}
+_requests: dict[int, Notifiers] = {}
 
 
-class _PostponedListeners(threading.local):
-    """The listeners that this thread notifies at the end of a later pass, because a hook has called
+class _PostponedNotifiers(threading.local):
+    """The notifiers that this thread uses at the end of a later pass, because a hook has called
     backward()."""
 
     def __init__(self) -> None:
-        self.listeners: Listeners = {}
+        self.notifiers: Notifiers = {}
 
 
-_postponed = _PostponedListeners()
+_postponed = _PostponedNotifiers()
 
 
-def _request_notification(listeners: Listeners) -> None:
+def _request_notification(notifiers: Notifiers) -> None:
     """Notify the listeners at the end of the current pass."""
-    pass_number = _current_pass()
-    new_listeners: Listeners = {}
-    # Another thread of the pass may do the same.
-    pass_listeners = _requests.setdefault(pass_number, new_listeners)
-    if pass_listeners is new_listeners:
+    pass_number = _current_pass_number()
+    new_notifiers: Notifiers = {}
+    # Another thread of the pass may do the same; setdefault() is atomic.
+    pass_notifiers = _requests.setdefault(pass_number, new_notifiers)
+    if pass_notifiers is new_notifiers:
         _queue_callback(functools.partial(_on_pass_end, pass_number))
-    pass_listeners.update(listeners)
+    pass_notifiers.update(notifiers)
 
 
 @outside_dynamo
 def _on_pass_end(pass_number: int) -> None:
-    listeners = _requests.pop(pass_number, {})
+    notifiers = _requests.pop(pass_number, {})
     nodes, pass_count = _running_nodes(sys._getframe())
     if nodes:  # the outermost pass runs the outermost node, and then the hooks of that node
-        _notify_after_node(nodes[-1], listeners)
+        _notify_after_node(nodes[-1], notifiers)
     elif pass_count <= 1:
-        listeners.update(_postponed.listeners)
-        _postponed.listeners.clear()
-        _notify(listeners)
+        notifiers.update(_postponed.notifiers)
+        _postponed.notifiers.clear()
+        _notify(notifiers)
     else:  # a hook has called backward(): notify at the end of a later pass
-        _postponed.listeners.update(listeners)
+        _postponed.notifiers.update(notifiers)
 
 
-def _notify(listeners: Listeners) -> None:
+def _notify(notifiers: Notifiers) -> None:
     errors: list[Exception] = []
-    for serial in sorted(listeners):
+    for serial in sorted(notifiers):
         try:
-            listeners[serial].notify()
-        except Exception as error:  # notify the other listeners first
+            notifiers[serial].notify()
+        except Exception as error:  # first notify the other listeners, too
             errors.append(error)
     if errors:
         raise errors.pop(0)  # the error refers to this frame, which must not refer to the error
@@ -134,9 +134,9 @@ def _running_nodes(frame: FrameType | None) -> tuple[list[Any], int]:
     return nodes, pass_count
 
 
-def _notify_after_node(node: Any, listeners: Listeners) -> None:
+def _notify_after_node(node: Any, notifiers: Notifiers) -> None:
     def request_and_remove_hook(*_: object) -> None:
         hook.remove()
-        _request_notification(listeners)
+        _request_notification(notifiers)
 
     hook = node.register_hook(request_and_remove_hook)

@@ -72,10 +72,10 @@ class Marks(NamedTuple):
     gradients_changed: bool  # this rank's program changed gradients before the bucket was combined
 
     def apply_to(self, tensor: torch.Tensor) -> torch.Tensor:
-        ones = (1,) * self.leading_ones()
+        ones = (1,) * self.leading_one_count()
         return tensor.view(ones + tuple(tensor.shape)) if ones else tensor
 
-    def leading_ones(self) -> int:
+    def leading_one_count(self) -> int:
         """Return the number of dimensions to insert before the tensor's own dimensions."""
         return self.step_dropped + 2 * self.gradients_changed
 
@@ -178,7 +178,7 @@ class Gradient:
         return _COMBINED if self.holds_combined_value else _UNCOMBINED
 
     def is_combined(self) -> bool:
-        return self.bucket is not None and self.bucket.combined
+        return self.bucket is not None and self.bucket.is_combined
 
     def is_in_bucket(self) -> bool:
         """Return whether the parameter's gradient is the view of its place in the bucket.
@@ -247,11 +247,11 @@ class _BucketBase:
         self.gradients = gradients
         # Whether some rank lacked a gradient when the bucket was made. Then step() starts the
         # bucket on all ranks.
-        self.late = False
+        self.is_late = False
         # The number of gradients that are not complete yet; None until one gradient is complete.
         self.incomplete_count: int | None = None
         self.finish: Callable[[], Any] | None = None  # None before the start
-        self.combined = False
+        self.is_combined = False
         self._saved_state: Any = None  # the state when backward() returned
         # The versions of the gradients when all of them were complete; None before that.
         self._versions: Any = None
@@ -293,15 +293,15 @@ class _BucketBase:
 
     def reset(self, passes: int) -> None:
         self.finish = self.incomplete_count = self._versions = self._saved_state = None
-        self.combined = False
+        self.is_combined = False
         for gradient in self.gradients:
             gradient.passes_left = passes
             gradient.sparse_result = None
 
 
 class Bucket(_BucketBase):
-    """Dense gradients of one dtype in shared memory. If one of the `former` buckets has the same
-    gradients in the same places, the new bucket reuses the memory of that former bucket."""
+    """Dense gradients of one dtype in shared memory. If one of `former_buckets` has the same
+    gradients in the same places, the new bucket reuses the memory of that bucket."""
 
     def __init__(
         self,
@@ -449,18 +449,19 @@ class Bucket(_BucketBase):
             )
 
     def wait(self) -> None:
-        if self.finish is None or self.combined:
+        if self.finish is None or self.is_combined:
             return
         was_written = self._was_written or not self._is_unchanged()
         try:
             self.finish()  # even if gradients were changed: the other ranks wait for this one
         except CallError as error:
-            self.combined = True
+            self.is_combined = True
             raise (_with_shape_explanation(error) if self._is_sent_whole else error) from None
         except Exception:
-            self.combined = True
+            self.is_combined = True
             raise
-        self.combined = True  # not after a KeyboardInterrupt, so that the next wait() waits again
+        # Not set after a KeyboardInterrupt, so that the next wait() waits again.
+        self.is_combined = True
         self._check_states()
         for gradient, value in self._kept_values:
             gradient.view.copy_(value)
@@ -491,7 +492,7 @@ class Bucket(_BucketBase):
 
     def _state(self) -> list[object]:
         """Move the gradients that are still elsewhere into the bucket, and return the state."""
-        if not self.combined:
+        if not self.is_combined:
             for gradient in self.gradients:
                 if gradient.must_be_sent():
                     gradient.move_into_bucket()
@@ -537,21 +538,21 @@ class SparseBucket(_BucketBase):
         if self._versions is None:
             self.fill()
         rows = _gradient_rows(self.gradients[0].parameter)
-        marks = Marks(step_dropped, gradients_changed).leading_ones()
+        marks = Marks(step_dropped, gradients_changed).leading_one_count()
         self.finish = start_sparse(rows, self.name, settings.op, settings.group, marks)
 
     def wait(self) -> None:
-        if self.finish is None or self.combined:
+        if self.finish is None or self.is_combined:
             return
         try:
             result = self.finish()  # even after a change: the other ranks wait for this one
         except CallError as error:
-            self.combined = True
+            self.is_combined = True
             raise _with_shape_explanation(error) from None
         except Exception:
-            self.combined = True
+            self.is_combined = True
             raise
-        self.combined = True  # see Bucket.wait()
+        self.is_combined = True  # see Bucket.wait()
         parameter = self.gradients[0].parameter
         if not has_version(parameter.grad, *self._versions):
             raise changed_error(self.name)

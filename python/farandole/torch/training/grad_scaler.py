@@ -25,7 +25,7 @@ _FLOAT64_FORMAT, _INT64_FORMAT = struct.Struct("d"), struct.Struct("q")
 _STEP_CODE = GradScaler.step.__code__
 
 # Each scaler whose scale differed between the ranks, with its states of the optimizers in that
-# step. update() replaces the object with the states, so an entry counts for one step only.
+# step. update() makes a new object for the states, so an entry counts for one step only.
 _differing_scalers: weakref.WeakKeyDictionary[GradScaler, object] = weakref.WeakKeyDictionary()
 
 
@@ -43,9 +43,9 @@ def share_overflow(
     scaler: GradScaler, optimizer: torch.optim.Optimizer, name: OptimizerName, group: Group
 ) -> None:
     """If a rank has called unscale_() and found an overflow, record an overflow on all ranks. The
-    others may not have found it if the gradients were combined after unscale_(). All ranks call
-    this function, because some ranks may call unscale_() and others not, for example to log the
-    norm.
+    other ranks may not have found it if the gradients were combined after unscale_(). All ranks
+    call this function, because some ranks may call unscale_() and others not, for example to log
+    the norm.
 
     If the scales of the ranks differ, as after join() or with a new worker, gradients with
     different scales were combined. Then record an overflow on all ranks, so that they skip this

@@ -99,11 +99,12 @@ class Gradients:
         self._last_bucket: Bucket | SparseBucket | None = None  # the last bucket that is not late
         self._all_gradients: list[Gradient] = []
         self._parameter_ids: set[int] = set()  # the ids of the parameters of all gradients
-        self._unplaced: list[Gradient] = []
-        self._completed: list[Gradient] = []  # of _unplaced, in the order of their completion
+        self._unplaced_gradients: list[Gradient] = []  # the gradients without a place
+        # Those of them that are complete, in the order of their completion.
+        self._completed_gradients: list[Gradient] = []
         self._complete_count = 0  # complete gradients in this step
         self._has_counted_pass = False  # whether a pass has been counted in this step
-        self._last_pass_succeeded = False  # whether the last counted pass raised no error
+        self._last_pass_succeeded = False  # whether the last counted pass has ended well
         self._has_extra_pass = False  # whether a pass too many has added to combined gradients
         self._counts_passes = True  # False within no_sync()
         self._hooks: list[RemovableHandle] = []
@@ -116,7 +117,7 @@ class Gradients:
         self.reduced = False
         # Whether the program has skipped the step for the gradients that were combined last.
         self._step_dropped = False
-        self._retired = False
+        self._is_retired = False
         weakref.finalize(self, _remove_hooks, self._hooks)
 
     def add(self, parameters: Sequence[torch.Tensor]) -> None:
@@ -133,14 +134,14 @@ class Gradients:
             for parameter_id, p in new_parameters.items()
         ]
         self._all_gradients += new_gradients
-        self._unplaced += new_gradients
+        self._unplaced_gradients += new_gradients
         for gradient in new_gradients:
             self._add_hook(gradient)
 
     @outside_dynamo
     def check_all_parameters_added(self, groups: Sequence[Mapping[str, Any]]) -> None:
-        """Check that the optimizer has no gradient of a parameter that was not added here: the
-        ranks do not combine it."""
+        """Raise MisuseError if the optimizer has a gradient of a parameter that was not added here,
+        because the ranks do not combine such a gradient."""
         added_ids = self._parameter_ids
         not_added = [p for group in groups for p in group["params"] if id(p) not in added_ids]
         with_gradient = [p for p in not_added if p.requires_grad and p.grad is not None]
@@ -157,7 +158,8 @@ class Gradients:
         group = self._settings.group
         if group.period is not self._membership_period:
             self._membership_period = group.period
-            # If the group is not registered any more, calls raise an error that says so.
+            # If the group is not registered any more, included() is None. Then this rank counts as
+            # a member, and its calls raise an error that says so.
             self._is_member = group.included() is not False
             if self._is_member:
                 self._take_ownership([gradient.parameter for gradient in self._all_gradients])
@@ -171,7 +173,7 @@ class Gradients:
             self._owners[id(parameter)] = self
 
     def _retire(self) -> None:
-        self._retired = True
+        self._is_retired = True
         _remove_hooks(self._hooks)
 
     def _add_hook(self, gradient: Gradient) -> None:
@@ -218,16 +220,16 @@ class Gradients:
             return
         self._complete_count += 1
         if bucket is None:
-            self._completed.append(gradient)
+            self._completed_gradients.append(gradient)
             return
         bucket.move_if_large(gradient)
-        if bucket.count_complete_gradient() and not bucket.late:
+        if bucket.count_complete_gradient() and not bucket.is_late:
             self._start_full_bucket(bucket)
 
     def _was_step_skipped(self, gradient: Gradient) -> bool:
         """Return whether the program has skipped the step and dropped the combined gradients
         without telling the optimizer, as by model.zero_grad()."""
-        if self.in_flight():
+        if self.is_in_flight():
             return False
         if gradient.bucket is None or not gradient.has_result():
             return True
@@ -251,7 +253,7 @@ class Gradients:
             for g in self._existing_gradients()
         ):
             return False
-        return not self.in_flight()
+        return not self.is_in_flight()
 
     def needs_reduce(self) -> bool:
         """Return whether reduce() must still combine gradients of this step."""
@@ -277,7 +279,7 @@ class Gradients:
 
     def on_backward_end(self) -> None:
         """Wait for all full buckets."""
-        if not self._counts_passes or self._retired:
+        if not self._counts_passes or self._is_retired:
             return
         if not self._has_counted_pass:  # the program has called step() within backward()
             return
@@ -287,7 +289,7 @@ class Gradients:
             errors.attempt(
                 functools.partial(last_bucket.start, self._settings, self._step_dropped, True)
             )
-        if self._completed and not self._has_first_agreement:
+        if self._completed_gradients and not self._has_first_agreement:
             errors.attempt(self._place_common_gradients)
         for bucket in self._buckets:
             errors.attempt(bucket.wait)
@@ -302,7 +304,7 @@ class Gradients:
 
     def _has_gradients_for_step(self) -> bool:
         """Return whether there are gradients that only step() combines."""
-        return any(gradient.must_be_sent() for gradient in self._unplaced) or any(
+        return any(gradient.must_be_sent() for gradient in self._unplaced_gradients) or any(
             bucket.must_start() for bucket in self._buckets
         )
 
@@ -319,7 +321,7 @@ class Gradients:
     def reduce(self, was_unscaled: bool = False) -> None:
         """Combine the remaining gradients, in the same order on all ranks. `was_unscaled` says
         whether a GradScaler has unscaled the gradients of this rank."""
-        if self._retired:
+        if self._is_retired:
             raise MisuseError(
                 "a DistributedOptimizer that was made later has parameters of this one, and "
                 "combines their gradients: use that one, or make a new one for these parameters"
@@ -330,15 +332,15 @@ class Gradients:
             self._step_dropped = True
             self._reset()
         self._forget_former_places()
-        remaining = [bucket for bucket in self._buckets if bucket.must_start()]
+        remaining_buckets = [bucket for bucket in self._buckets if bucket.must_start()]
         was_changed = self._has_gradients_for_step() and any(
             bucket.was_changed() for bucket in self._buckets
         )
-        for bucket in remaining:
-            blocking = bucket is remaining[-1] and not self._unplaced
+        for bucket in remaining_buckets:
+            blocking = bucket is remaining_buckets[-1] and not self._unplaced_gradients
             # Ranks that have started this bucket in backward() must learn of changes on this rank
             # before the bucket's call ends.
-            has_changed_mark = (was_changed or was_unscaled) and not bucket.late
+            has_changed_mark = (was_changed or was_unscaled) and not bucket.is_late
             start = functools.partial(
                 bucket.start, self._settings, self._step_dropped, blocking, has_changed_mark
             )
@@ -353,9 +355,9 @@ class Gradients:
             errors.attempt(bucket.wait)
         if self._has_extra_pass:
             errors.found.append(changed_error(""))
-        combined_in_reduce = [bucket for bucket in remaining if bucket.late]
+        combined_in_reduce = [bucket for bucket in remaining_buckets if bucket.is_late]
         combined_in_reduce += self._buckets[old_bucket_count:]
-        marked_buckets = [bucket for bucket in remaining if not bucket.late]
+        marked_buckets = [bucket for bucket in remaining_buckets if not bucket.is_late]
         errors.attempt(
             functools.partial(self._check_changes, was_changed, marked_buckets, combined_in_reduce)
         )
@@ -374,8 +376,9 @@ class Gradients:
     ) -> None:
         """Raise an error if a program has changed gradients before these buckets were combined.
         `was_changed` says whether the program of this rank has changed gradients. All ranks combine
-        the buckets `combined_in_reduce` in reduce(), so they exchange this fact here. The marks of
-        the other buckets have already told all ranks whether gradients were changed."""
+        the buckets `combined_in_reduce` in reduce(), so they exchange this fact here, and all ranks
+        raise the error. The marks of the other buckets have already told all ranks whether
+        gradients were changed."""
         was_changed_anywhere = was_changed
         if combined_in_reduce:
             name = f"{self._name}.changed"
@@ -391,7 +394,7 @@ class Gradients:
     @outside_dynamo
     def skip_reduce(self) -> bool:
         """Prepare a step without reduce(). Return whether the gradients are combined."""
-        if self._has_extra_pass or self.in_flight():
+        if self._has_extra_pass or self.is_in_flight():
             raise MisuseError(
                 "step() was called within skip_synchronize() while gradients are in flight: call "
                 "synchronize() before"
@@ -431,7 +434,7 @@ class Gradients:
         self._last_bucket = None
         for gradient in self._all_gradients:
             gradient.remove_place()
-        self._unplaced = list(self._all_gradients)
+        self._unplaced_gradients = list(self._all_gradients)
         self._reset()
 
     def _place_common_gradients(self) -> None:
@@ -446,7 +449,7 @@ class Gradients:
             _kind_of(g.parameter.grad) if g.passes_left == 0 else NO_GRADIENT for g in unplaced
         ]
         agreed = self._agree("layout", unplaced, kinds)
-        self._give_places(agreed, [g for g in unplaced if agreed[g].on_all_ranks], late=False)
+        self._give_places(agreed, [g for g in unplaced if agreed[g].is_on_all_ranks], is_late=False)
 
     def _place_remaining_gradients(self) -> None:
         """Give places to the gradients that some rank has. This is the second agreement, in
@@ -459,9 +462,9 @@ class Gradients:
             for g in unplaced
         ]
         agreed = self._agree("layout.rest", unplaced, kinds)
-        changed = [gradient for gradient in unplaced if agreed[gradient].kind == CHANGED]
-        if changed:
-            raise changed_error(self._shown_names(changed[:1]))
+        changed_gradients = [gradient for gradient in unplaced if agreed[gradient].kind == CHANGED]
+        if changed_gradients:
+            raise changed_error(self._shown_names(changed_gradients[:1]))
         for gradient in unplaced:
             if agreed[gradient].kind != NO_GRADIENT:
                 continue
@@ -470,23 +473,29 @@ class Gradients:
             else:
                 gradient.was_unused = True
                 gradient.parameter.grad = torch.zeros_like(gradient.parameter).detach()
-        existing = [gradient for gradient in unplaced if agreed[gradient].kind != NO_GRADIENT]
-        self._give_places(agreed, [g for g in existing if agreed[g].on_all_ranks], late=False)
-        self._give_places(agreed, [g for g in existing if not agreed[g].on_all_ranks], late=True)
+        existing_gradients = [
+            gradient for gradient in unplaced if agreed[gradient].kind != NO_GRADIENT
+        ]
+        self._give_places(
+            agreed, [g for g in existing_gradients if agreed[g].is_on_all_ranks], is_late=False
+        )
+        self._give_places(
+            agreed, [g for g in existing_gradients if not agreed[g].is_on_all_ranks], is_late=True
+        )
 
     def _unplaced_in_common_order(self, call_suffix: str) -> list[Gradient]:
         """Return the gradients that must be sent and have no place, in the same order on all
         ranks."""
-        by_parameter = {id(g.parameter): g for g in self._unplaced if g.must_be_sent()}
-        if not by_parameter:
+        gradients_by_id = {id(g.parameter): g for g in self._unplaced_gradients if g.must_be_sent()}
+        if not gradients_by_id:
             return []
-        parameters = [gradient.parameter for gradient in by_parameter.values()]
+        parameters = [gradient.parameter for gradient in gradients_by_id.values()]
         group = self._settings.group
         name = f"{self._name}.{call_suffix}"
         ordered = in_common_order(
             torch_tensors, parameters, self._names, name, group, self._pairing_details
         )
-        return [by_parameter[id(parameter)] for parameter in ordered]
+        return [gradients_by_id[id(parameter)] for parameter in ordered]
 
     def _pairing_details(self, parameter: torch.Tensor) -> str:
         text = ""
@@ -502,16 +511,21 @@ class Gradients:
     ) -> dict[Gradient, AgreedGradient]:
         """Return the agreement of the ranks on each gradient. `kinds` has this rank's kinds."""
         index_of = {gradient: index for index, gradient in enumerate(gradients)}
-        completed = [index_of[gradient] for gradient in self._completed if gradient in index_of]
+        completed = [
+            index_of[gradient] for gradient in self._completed_gradients if gradient in index_of
+        ]
         agreed = agree_on_gradients(
             kinds, completed, f"{self._name}.{call_suffix}", self._settings.group
         )
         return dict(zip(gradients, agreed, strict=True))
 
     def _give_places(
-        self, agreed: Mapping[Gradient, AgreedGradient], gradients: Sequence[Gradient], late: bool
+        self,
+        agreed: Mapping[Gradient, AgreedGradient],
+        gradients: Sequence[Gradient],
+        is_late: bool,
     ) -> None:
-        """Put the chosen gradients into new buckets, and start the buckets."""
+        """Put the gradients into new buckets, and start the buckets."""
         ordered = sorted(gradients, key=lambda gradient: agreed[gradient].place)
         old_bucket_count = len(self._buckets)
         sparse_as_dense = self._settings.sparse_as_dense
@@ -521,10 +535,10 @@ class Gradients:
         for gradient in ordered:
             if not sparse_as_dense and agreed[gradient].kind == SPARSE:
                 self._buckets.append(SparseBucket(self._next_name([gradient]), gradient))
-        self._unplaced = [g for g in self._unplaced if g.bucket is None]
+        self._unplaced_gradients = [g for g in self._unplaced_gradients if g.bucket is None]
         for bucket in self._buckets[old_bucket_count:]:
-            bucket.late = late
-            self._last_bucket = self._last_bucket if late else bucket
+            bucket.is_late = is_late
+            self._last_bucket = self._last_bucket if is_late else bucket
             bucket.start(self._settings, self._step_dropped)
 
     def _add_dense_buckets(self, gradients: Sequence[Gradient]) -> None:
@@ -555,13 +569,13 @@ class Gradients:
         other_count = len(gradients) - 1
         return f"{first_name} and {other_count} more" if first_name and other_count else first_name
 
-    def in_flight(self) -> bool:
+    def is_in_flight(self) -> bool:
         """Return whether this step must be finished, because other ranks may wait for its
         buckets."""
         if self._complete_count == 0:
             return False
         if any(
-            bucket.is_trained() and bucket.finish is None and not bucket.late
+            bucket.is_trained() and bucket.finish is None and not bucket.is_late
             for bucket in self._buckets
         ):
             return True
@@ -610,10 +624,10 @@ class Gradients:
         self._complete_count = 0
         self._has_first_agreement = self._has_extra_pass = False
         self._has_counted_pass = self._last_pass_succeeded = False
-        self._completed.clear()
+        self._completed_gradients.clear()
         for bucket in self._buckets:
             bucket.reset(self._passes)
-        for gradient in self._unplaced:
+        for gradient in self._unplaced_gradients:
             gradient.passes_left = self._passes
             gradient.last_version = None
 

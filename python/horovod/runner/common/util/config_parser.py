@@ -35,25 +35,25 @@ def read_config(path: str) -> tuple[dict[str, Any], list[str]]:
                 f"controller is {controller!r}; it must be one of {', '.join(CONTROLLERS)}"
             )
         values[f"use_{controller}"] = True
-    known = {flag.key: flag for flag in FLAGS if flag.key is not None}
-    unknown = []
+    flag_by_key = {flag.key: flag for flag in FLAGS if flag.key is not None}
+    unknown_keys = []
     for (section, key), value in _entries(content):
-        flag = known.get((section, key))
+        flag = flag_by_key.get((section, key))
         if flag is None:
-            unknown.append(f"{section}.{key}" if key else section)
+            unknown_keys.append(f"{section}.{key}" if key else section)
         elif value is not None:
             values[flag.name] = _checked_value(flag, f"{section}.{key}", value)
-    return values, unknown
+    return values, unknown_keys
 
 
 def _entries(content: dict[Any, Any]) -> list[tuple[tuple[str, str], Any]]:
-    found: list[tuple[tuple[str, str], Any]] = []
+    key_value_pairs: list[tuple[tuple[str, str], Any]] = []
     for section, entries in content.items():
         if isinstance(entries, dict):
-            found += (((str(section), str(key)), value) for key, value in entries.items())
+            key_value_pairs += (((str(section), str(key)), value) for key, value in entries.items())
         elif entries is not None or section not in SECTIONS:
-            found.append(((str(section), ""), entries))
-    return found
+            key_value_pairs.append(((str(section), ""), entries))
+    return key_value_pairs
 
 
 def _checked_value(flag: Flag, key: str, value: Any) -> Any:

@@ -46,8 +46,8 @@ def parse_hosts(hosts_string: str) -> list[HostInfo]:
 
 def parse_hosts_and_slots(hosts: str) -> tuple[list[str], dict[str, int]]:
     """Return the names in "host1:2,host2:4", and the number of slots of each name."""
-    found = [(host.hostname, _slots_of(host)) for host in parse_hosts(hosts)]
-    return [name for name, _ in found], dict(found)
+    names_and_slots = [(host.hostname, _slots_of(host)) for host in parse_hosts(hosts)]
+    return [name for name, _ in names_and_slots], dict(names_and_slots)
 
 
 def parse_host_file(path: str) -> list[HostInfo]:

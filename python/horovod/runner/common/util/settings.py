@@ -26,9 +26,9 @@ class BaseSettings:
         elastic: bool = False,
         prefix_output_with_timestamp: bool = False,
     ) -> None:
-        given = dict(locals())
-        del given["self"]
-        self.__dict__.update(given)
+        given_settings = dict(locals())
+        del given_settings["self"]
+        self.__dict__.update(given_settings)
 
 
 class Settings(BaseSettings):
