@@ -1,5 +1,5 @@
 // Measures src/collective alone, from choose_step() to the last advance(). The ranks wait as the
-// engine does, but they agree on nothing before a call.
+// engine does. But they do not agree on the calls before they run them.
 #include <cstdlib>
 #include <span>
 

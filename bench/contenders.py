@@ -55,7 +55,7 @@ class Contender:
     setting: str  # the name of the library's settings, or empty
     command: tuple[str, ...]
     variables: dict[str, str] = field(default_factory=dict, hash=False, compare=False)
-    trailing_words: tuple[str, ...] = ()  # come after the words of the task in the command
+    trailing_words: tuple[str, ...] = ()  # the last words of the command, after those of the task
 
     @property
     def name(self) -> str:

@@ -2,8 +2,8 @@
 """Measure whether a cycle of init and shutdown takes longer after many earlier cycles.
 
 `python bench/cycles.py [CYCLES]` runs a job of two workers that repeat init, two barriers and
-shutdown. It prints JSON: the median time of a cycle in the second hundred and in the last hundred,
-the ratios of the two hundreds, the commit and the machine.
+shutdown. It prints JSON: the median time of a cycle in the second hundred of cycles and in the last
+hundred, the ratios of the last hundred to the second hundred, the commit and the machine.
 """
 
 from __future__ import annotations

@@ -92,7 +92,7 @@ class Caller {
   Engine& engine_;
   const BenchOptions& options_;
   std::size_t bytes_ = 0;
-  std::map<const std::byte*, std::vector<Submission>> calls_;  // by the address of the input
+  std::map<const std::byte*, std::vector<Submission>> calls_;  // for each input buffer
   std::vector<Handle> handles_;
   std::atomic<std::size_t> calls_left_ = 0;  // calls whose completion has not run yet
 };

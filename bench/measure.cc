@@ -30,9 +30,9 @@ constexpr std::size_t kWarmUpsMin = 3, kWarmUpsMax = 200;
 constexpr int kRepetitionsMin = 5;
 constexpr std::size_t kLargeBytes = 32 << 20;  // larger tensors need fewer repetitions
 constexpr int kLargeRepetitionsMin = 3;
-constexpr std::size_t kTightBytes = 4 << 20;  // roughly what a --tight repetition moves
+constexpr std::size_t kTightBytes = 4 << 20;  // roughly the bytes that a --tight repetition moves
 constexpr std::size_t kTightCallsMax = 2000;
-// The limit is lower if ranks share cores, because a call may then take 8 ms.
+// If ranks share cores, the limit is lower, because a call may take 8 ms in this case.
 constexpr std::size_t kTightCallsMaxOnSharedCores = 50;
 
 struct SizeResult {
@@ -45,7 +45,7 @@ struct Buffers {
   std::vector<std::shared_ptr<std::byte>> inputs, outputs;  // each is the only owner of its memory
 };
 
-// Reads every byte once, as fast as memory allows, as a program that uses the result does.
+// Reads every byte once, like a program that uses the result. Only the memory limits the speed.
 std::uint64_t read_all(const std::byte* memory, std::size_t bytes) {
   std::uint64_t sum = 0;
   std::size_t begin = 0;

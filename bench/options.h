@@ -12,13 +12,13 @@
 namespace farandole::bench {
 
 struct BenchOptions {
-  std::string operation = "allreduce";  // some programs also accept "memcpy"
-  int ranks = 2;                        // MPI programs get this number from their launcher
+  std::string operation = "allreduce";  // or "memcpy", in some of the programs
+  int ranks = 2;                        // MPI programs ask MPI for this number instead
   // The bytes of the tensor. For an all-gather this is the whole result, and for a reduce-scatter
   // the whole input.
   std::vector<std::size_t> sizes = {};
   DType dtype = DType::kFloat32;
-  ReduceOp reduce_op = ReduceOp::kSum;  // allreduce can also use kAdasum
+  ReduceOp reduce_op = ReduceOp::kSum;  // kAdasum: only for allreduce
   bool heap = false;      // use memory that the other ranks can map; otherwise ordinary memory
   bool consume = false;   // read the result inside the timed region
   bool tight = false;     // time many calls in a row without a barrier between them

@@ -46,8 +46,8 @@ bool run_in_processes(int ranks, const std::function<bool(int rank)>& function);
 
 class Ranks {
  public:
-  explicit Ranks(int ranks);  // construct it before run_in_processes()
-  // Each process must call it once.
+  explicit Ranks(int ranks);  // call it before run_in_processes()
+  // Returns the member of the calling process. Each process must call this function once.
   Member member(int rank);
 
  private:

@@ -25,7 +25,7 @@ CLOSE_FACTOR = 1.10
 CLOSE_FACTOR_AFTER_ONE_RUN = 1.5
 SETTINGS_PER_SIZE = 2  # at most this many settings run at each size
 TRIAL_SECONDS = 0.01
-TRIAL_BYTES = 16 << 20  # larger sizes use the settings that win at this size
+TRIAL_BYTES = 16 << 20  # larger tensors use the settings that win at this size
 BUSY_PROGRAM = """
 import os
 parent = os.getppid()
@@ -118,7 +118,7 @@ def try_settings(
             by_size = times.setdefault(candidate, {})
             for size, result in zip(sizes, results, strict=True):
                 by_size[size] = min(by_size.get(size, float("inf")), result["p50_us"])
-        # The second pass only tries settings that may win.
+        # The second short run includes only the settings that may still be the best ones.
         candidates = [c for c in candidates if c in times and may_win(times, c)]
     return {
         c: by_size for c, by_size in times.items() if c not in failed_settings and c in candidates

@@ -30,7 +30,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kLimit = std::chrono::minutes(5);
-constexpr auto kSettleTime = std::chrono::seconds(1);       // after it, all other ranks wait
+constexpr auto kSettleTime = std::chrono::seconds(1);       // then every other rank waits
 constexpr auto kIdleMeasureTime = std::chrono::seconds(2);  // how long an idle job is measured
 constexpr int kRanksMax = 1024;
 constexpr int kWarmUpCalls = 50;
@@ -39,7 +39,7 @@ constexpr int kCalls = 200;
 struct SharedCounters {
   SharedResults results;  // only its barrier is used
   std::array<std::atomic<pid_t>, kRanksMax> pids;
-  std::atomic<std::int64_t> sleeps;  // how often all ranks slept, in kCalls calls
+  std::atomic<std::int64_t> sleeps;  // of all ranks together, in kCalls calls
 };
 
 double seconds_of(clockid_t clock) {
@@ -155,7 +155,7 @@ class Rank {
     for (int i = 0; i < kCalls; ++i) call(Operation::kAllreduce, kWorld);
     shared_.sleeps += sleeps_of_this_rank() - sleeps;
     barrier();
-    const auto sum = static_cast<float>(ranks_);  // exact up to kRanksMax ranks
+    const auto sum = static_cast<float>(ranks_);  // exact, because ranks_ <= kRanksMax
     CHECK((output_ == std::array{sum, 2 * sum}), "the result of the allreduce is right");
     return format_text(" {:9.1f} | {:12.1f} | {:11.2f} |", 1e3 * milliseconds_since(begin) / kCalls,
                        1e6 * (processor_time_of_all() - processor_time) / kCalls / ranks_,

@@ -15,7 +15,7 @@ struct Shape {
   int ranks = 1;
   int rank = 0;
   std::size_t element_bytes = 4;
-  bool adasum = false;  // all ranks use rank 0's input, which is then also the result
+  bool adasum = false;  // all ranks have rank 0's input, so the result equals this input
 
   // The rank whose pattern this rank uses as its input.
   int source() const { return adasum ? 0 : rank; }

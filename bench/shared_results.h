@@ -19,8 +19,8 @@ class SharedResults {
   // Returns when all ranks have called it. Spins only if each rank has a core of its own.
   void barrier(int ranks, bool has_own_core);
 
-  // Whether another repetition follows. Rank 0 writes it before a barrier, and the other ranks read
-  // it after that barrier.
+  // Whether another repetition follows. Rank 0 writes this flag before a barrier, and the other
+  // ranks read the flag after that barrier.
   std::atomic<std::uint32_t> has_next_repetition{};
   std::array<std::atomic<std::uint64_t>, kRanksMax> wrong{};  // wrong results of each rank
   std::array<std::array<float, kRepetitionsMax>, kRanksMax> nanoseconds{};

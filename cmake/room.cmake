@@ -3,9 +3,9 @@
 #   farandole_test(ROOM collective LABEL unit SOURCES a_test.cc)
 # HOT: every call runs code of the room, so clang inlines more. ONE_THREAD: the test starts no
 # threads, so the preset tsan leaves it out. TSAN_FILTER and ASAN_FILTER: patterns of GoogleTest.
-# The presets tsan and asan run only the tests that match them. The tests that tsan leaves out run
-# no further code that threads share. The tests that asan leaves out run the same code with other
-# sizes.
+# The presets tsan and asan run only the tests that match them. The tests in tsan's filter run all
+# code that threads share. The tests that asan leaves out run the same code as those in its filter,
+# with other sizes.
 find_package(Threads REQUIRED)
 find_package(fmt REQUIRED)
 
@@ -45,8 +45,8 @@ if(FARANDOLE_DEVELOPER)
   target_link_libraries(farandole_test_flags INTERFACE farandole_flags GTest::gmock_main)
 endif()
 
-# A test program that hangs is stopped after three minutes. With sanitizers, or while lines are
-# counted, tests take up to ten times as long.
+# A test program that hangs is stopped after three minutes. With sanitizers, or if the build counts
+# lines, tests take up to ten times as long, so the limit is longer.
 set(FARANDOLE_TEST_TIMEOUT 180)
 if(CMAKE_CXX_FLAGS MATCHES "-fsanitize|-fcoverage-mapping")
   set(FARANDOLE_TEST_TIMEOUT 1200)

@@ -5,8 +5,8 @@ find_package(OpenSSL 3.0 REQUIRED)
 add_library(farandole_sealing INTERFACE)
 target_link_libraries(farandole_sealing INTERFACE OpenSSL::SSL)
 
-# On processors with VAES, version 1.3 of this library is faster than OpenSSL 3.0
-# (docs/decisions/0081). Only its static form has the functions that we use.
+# On processors with VAES, version 1.3 of the library IPSec_MB is faster than OpenSSL 3.0
+# (docs/decisions/0081). Only the static library exports the functions that we use.
 find_library(IPSEC_MB libIPSec_MB.a)
 find_path(IPSEC_MB_HEADERS intel-ipsec-mb.h)
 set(ipsec_mb_version "")

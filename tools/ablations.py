@@ -86,8 +86,9 @@ def read_ablations(text: str) -> tuple[list[Heuristic], list[Constant]]:
 def with_switch(heuristic: Heuristic, source: str, original: str) -> str:
     """Return the source with the switch around the heuristic's text.
 
-    If another heuristic has put a switch around the same text, the source contains the text twice.
-    Raise ValueError unless the original source contains the text exactly once.
+    If another heuristic has already put a switch around the same code, the text may occur twice: in
+    the `off` text of that switch, and at its old place. Raise ValueError unless the original source
+    contains the text exactly once.
     """
     find = heuristic.find.strip("\n")
     if (count := original.count(find)) != 1:

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Check that tests reach every statement that makes an error in the rooms listed below.
+"""Check that tests reach every statement that makes an error. The check covers only some rooms.
 
 The check reads the counts of the preset `coverage` (`./dev test coverage`). An error that no test
 reaches must be listed in tests/unreached_errors.txt with the reason. The check also fails if a

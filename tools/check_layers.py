@@ -328,7 +328,8 @@ class Modules:
 
 
 def package_of(module: str, packages: Iterable[str]) -> str:
-    """Return the innermost package that has a row and contains the module, or the library."""
+    """Return the innermost package that has a row and contains the module. If there is none, the
+    module belongs to a library, and its top package is returned."""
     enclosing = [p for p in packages if module == p or module.startswith(f"{p}.")]
     return max(enclosing, key=len, default=module.split(".", maxsplit=1)[0])
 

@@ -232,7 +232,7 @@ def is_container(header: list[Token]) -> bool:
     if "=" in words:
         return False
     if words[:1] == ["extern"]:
-        return len(words) == 3  # extern and the two quotes of "C": a block follows
+        return len(words) == 3  # these are extern and the two quotes of "C"
     return bool({"namespace", "class", "struct", "union"} & set(words[:2])) and "enum" not in words
 
 

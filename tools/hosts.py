@@ -88,7 +88,7 @@ class Host:
         self.v6 = str(V6_NETWORK[number + 1])
         self.address = self.v6 if v6_only else self.v4
         self.v6_only = v6_only
-        self.cores: list[int] = []  # the cores of its programs; all if empty
+        self.cores: list[int] = []  # for the programs of this host; empty: all cores
         self.settings = Path("/etc/netns") / self.namespace  # files that replace those of /etc
         self.shown: dict[str, Path] = {}  # path: the folder that programs see there
 
@@ -120,7 +120,8 @@ class Host:
         return ["ip", "netns", "exec", self.namespace, *bound, *words]
 
     def show(self, folder: Path, path: str) -> None:
-        """Show `folder` at `path`, such as "/tmp", to programs that start here from now on."""
+        """Show `folder` at `path`, such as "/tmp", to programs that start on this host after this
+        call."""
         self.shown[path] = folder
 
     def start(self, *words: str, **options: Any) -> subprocess.Popen[str]:
@@ -128,7 +129,7 @@ class Host:
         return subprocess.Popen(self.command(*words), text=True, **options)
 
     def set_names(self, names: dict[str, str]) -> None:
-        """Make these names and addresses known to programs that start on this host from now on.
+        """Make these names and addresses known to programs that start on this host after this call.
 
         A later call also changes the names for all programs that started after the first call.
         """
@@ -183,14 +184,15 @@ class Host:
         return [int(pid) for pid in run_command("ip", "netns", "pids", self.namespace).split()]
 
     def end_processes(self) -> None:
-        """Kill the processes of this host, also those that start meanwhile, and wait for their end.
+        """Kill the processes of this host, and wait for their end. Processes that start during this
+        time are killed, too.
 
         A process that the kernel cannot end is left after ENDING_SECONDS.
         """
         deadline = time.monotonic() + ENDING_SECONDS
         while (pids := self.processes()) and time.monotonic() < deadline:
             for pid in pids:
-                with contextlib.suppress(ProcessLookupError):  # the process has just ended
+                with contextlib.suppress(ProcessLookupError):  # the process has ended
                     os.kill(pid, signal.SIGKILL)
 
     def delete(self) -> None:
@@ -235,7 +237,7 @@ class Hosts(Sequence[Host]):
         self.remove()
 
     def divide_cores(self) -> None:
-        """Give each host cores of its own for the programs that start from now on.
+        """Give each host cores of its own, for the programs that start after this call.
 
         The cores of a host are neighbours, so that no two hosts get hardware threads of the same
         core. If there are fewer cores than hosts, some hosts share a core.
@@ -320,7 +322,8 @@ def with_fields(word: str, fields: dict[str, str]) -> str:
 
 
 def run_in_child_process(action: Callable[[], int]) -> int:
-    """Run `action` in a process that gets SIGTERM if this process is killed, and return its result.
+    """Run `action` in a child that gets SIGTERM if this process is killed. Return the action's
+    result.
 
     So `with Hosts(…)` in the action removes the hosts even if this process gets SIGKILL.
     """

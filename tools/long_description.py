@@ -62,7 +62,7 @@ def change_sdist(sdist: Path, address: str) -> None:
 
 def change_wheel(wheel: Path, address: str) -> None:
     """Change the metadata in a wheel, and its checksum."""
-    # This package is installed only in a build, so it is not imported above.
+    # auditwheel is installed only in a build, so it is not imported at the top of this file.
     from auditwheel.wheeltools import InWheelCtx  # type: ignore[import-untyped]  # noqa: PLC0415
 
     with InWheelCtx(wheel, wheel):

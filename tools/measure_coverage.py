@@ -2,7 +2,7 @@
 """Run the unit tests and the simulator in the preset `coverage`, and print which lines they reach.
 
 The script fails if a test fails, if the tests reach fewer lines of src than the floor, or if
-check_error_returns.py finds an error that no test reaches.
+check_error_returns.py fails.
 """
 
 from __future__ import annotations

@@ -79,8 +79,8 @@ def profile_folder(build: Path) -> Path:
 
 
 def profile_variables(build: Path) -> dict[str, str]:
-    """Return the environment of test programs. %c maps the file into memory, and %m gives each
-    program its own file."""
+    """Return the environment variables of test programs. In the name of the file of counts, %c maps
+    the file into memory, and %m gives each program its own file."""
     return {"LLVM_PROFILE_FILE": f"{profile_folder(build)}/%c%m.profraw"}
 
 

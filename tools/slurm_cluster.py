@@ -28,7 +28,7 @@ from unpacked_packages import overlay_prefix, unpack, why_not_enterable
 UNPACKED = Path(__file__).resolve().parents[1] / "build/slurm"
 PACKAGES = ("munge", "slurm-client", "slurm-wlm-basic-plugins", "slurmctld", "slurmd")
 PROGRAMS = ("munged", "slurmctld", "slurmd", "srun", "sbatch", "salloc", "scontrol", "sinfo")
-DEBIAN_SUFFIX = "-wlm"  # installing the packages also makes links without this suffix
+DEBIAN_SUFFIX = "-wlm"  # installed packages also have links without this suffix
 KEY_BYTES = 128
 START_SECONDS = 60
 POLL_SECONDS = 0.1
@@ -58,8 +58,9 @@ PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE
 {settings}
 """
 
-# The files of control groups are not mounted on the hosts. Version 2 requires them at the start of
-# slurmd; version 1 does so only if a setting above uses them.
+# The files of control groups are not mounted on the hosts. With version 2 of control groups, slurmd
+# does not start without these files. With version 1, it needs them only if a setting above uses
+# control groups.
 CGROUP_CONFIGURATION = "CgroupPlugin=cgroup/v1\n"
 
 

@@ -4,8 +4,8 @@ A program that `srun` starts gets SLURM_PROCID and SLURM_STEP_* of its step. The
 
 - A batch script of `sbatch` runs once, on the first host. It has SLURM_PROCID=0, SLURM_NODEID=0,
   SLURM_LOCALID=0, SLURM_NNODES and, with --ntasks-per-node, SLURM_NTASKS, as if it were task 0 of
-  a step. It has no SLURM_STEP_*, except if `sbatch` itself ran in a step: then it inherits those of
-  that step.
+  a step. It has no SLURM_STEP_*, except if `sbatch` itself ran in a step: then the script inherits
+  the variables of that step.
 - The program of `salloc` runs on the host of `salloc`. It has SLURM_JOB_ID, SLURM_NNODES and
   SLURM_JOB_NODELIST, but neither SLURM_PROCID nor SLURM_STEP_*.
 - If the cluster has LaunchParameters=use_interactive_step, the shell of `salloc` runs in a step of
@@ -194,14 +194,14 @@ def test_nothing_is_left_at_the_end(require_slurm: None, tmp_path: Path) -> None
         with client:
             assert client.wait(TIMEOUT_SECONDS) != 0
     assert not {host.namespace for host in hosts} & set(namespaces())
-    # The other programs of this machine have not seen the unpacked programs.
+    # This test is one of the programs that must not see the unpacked programs.
     assert shutil.which("srun") == installed
 
 
 def test_a_daemon_that_cannot_start_shows_its_log(require_slurm: None, tmp_path: Path) -> None:
     with Hosts(1) as hosts:
         with (
-            # All daemons read the setting, and any of them may end first.
+            # All daemons read the wrong setting and end. The error names the first one that ends.
             pytest.raises(HostsError, match=r"(?s)slurm\S+ ended with.*ends with:.*NoSuchSetting"),
             SlurmCluster(hosts, tmp_path, settings=["NoSuchSetting=1"]),
         ):

@@ -55,7 +55,7 @@ def reason_if_impossible() -> str:
 def find_sshd() -> Path:
     """Return the sshd of this machine, or one in build/sshd, which is downloaded if necessary."""
     if found := shutil.which("sshd", path=f"/usr/sbin:{os.environ.get('PATH', os.defpath)}"):
-        return Path(found).absolute()  # sshd starts itself again by its full path
+        return Path(found).absolute()  # sshd starts itself again, and needs its full path
     if not UNPACKED_SSHD.exists():
         unpack("sshd", PACKAGES, UNPACKED, require_libraries)
     return UNPACKED_SSHD
@@ -143,8 +143,8 @@ class Server:
             "PidFile none",  # do not overwrite the file of this machine's own sshd
             "LogLevel VERBOSE",
         ]
-        # From version 9.8, sshd runs further programs, and looks for them where Debian installs
-        # them.
+        # Version 9.8 and later versions of sshd run further programs. By default, sshd looks for
+        # these programs where Debian installs them.
         for option, program in (("SshdSessionPath", "session"), ("SshdAuthPath", "auth")):
             path = UNPACKED / f"usr/lib/openssh/sshd-{program}"
             if sshd == UNPACKED_SSHD and path.exists():

@@ -36,7 +36,8 @@ def chosen_stages(names: Sequence[str], stages: Stages, groups: dict[str, Stages
 
 def run_stages(stages: Stages, logs: Path, limit_s: float = math.inf) -> int:
     """Run all stages even if one fails, and print a table: outcomes, wall times, and how many cores
-    the processes of a stage used on average. Processes that nobody waited for are not counted.
+    the processes of a stage used on average. Processes whose parents did not wait for their end are
+    not counted.
 
     After `limit_s` seconds, no further stage begins. The table and its last line name the stages
     that did not run.
@@ -93,7 +94,8 @@ def run_one(stage: Callable[[], object], log: Path) -> bool:
 def copying_output_to(log: Path) -> Iterator[None]:
     """Copy the output of this process and its children to `log`, and show the output as usual.
 
-    A child that outlives its stage may go on writing. This function waits only briefly for it.
+    A child may still write after the end of its stage. This function waits only briefly for such a
+    child.
     """
     sys.stdout.flush()
     sys.stderr.flush()

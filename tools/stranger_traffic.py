@@ -3,10 +3,10 @@
 
     tools/stranger_traffic.py HOST:PORT… --idle 200 --dribbling 20 --messages 1000 --seconds 5
 
-Some connections stay idle. Some dribble: they send one byte every 100 ms. If the job closes one of
-these, it is opened again after 0 to 2 seconds. Malformed messages are sent as well, each on its own
-connection. The connection stays open until the job closes it, but for at most one second. At the
-end, a report is printed as JSON.
+Some connections stay idle. Some dribble: they send one byte every 100 ms. If the job closes an idle
+or dribbling connection, the script opens it again after 0 to 2 seconds. The script also sends
+malformed messages, each on its own connection. Such a connection stays open until the job closes
+it, but for at most one second. At the end, the script prints a report as JSON.
 
 A job must not answer strangers. Only a replay, which repeats recorded bytes of a real connection,
 begins with a valid message, so the job answers once. The answer has new random numbers, so the next
@@ -94,7 +94,7 @@ class Strangers:
         self.scheduled: list[tuple[float, str]] = []  # a heap of (time, kind of connection)
         self.connected, self.messages = Counter[str](), Counter[str]()
         self.not_connected = self.answer_bytes = self.accepted = 0
-        self.open_counts: list[int] = []  # how many idle and dribbling ones were open, every 100 ms
+        self.open_counts: list[int] = []  # of idle and dribbling connections, every 100 ms
 
     def run(self, wanted: dict[str, int], messages: int, seconds: float) -> None:
         begin = now = time.monotonic()

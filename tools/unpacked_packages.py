@@ -18,8 +18,8 @@ from hosts import HostsError, run_command
 from progress import heartbeat
 
 # `unshare --mount` gives the program its own view of the files, so that the rest of the machine
-# does not see the folder $2 over /usr. The program does not see what is mounted below /usr, such
-# as the drivers of a GPU in a container.
+# does not see the folder $2 over /usr. In its view, everything that is mounted below /usr is
+# missing, such as the drivers of a GPU in a container.
 ENTER_SCRIPT = """set -e
 hostname "$1"
 if [ -n "$2" ]; then mount -t overlay -o "lowerdir=$2:/usr" overlay /usr; fi
@@ -87,14 +87,14 @@ def unpack(
             download(what, packages, archives, dependencies)
         for archive in archives.glob("*.deb"):
             run_command("dpkg-deb", "-x", str(archive), str(content))
-        if (libraries := content / "lib").exists():  # /lib is a link to /usr/lib
+        if (libraries := content / "lib").exists():  # on this machine, /lib is a link to /usr/lib
             shutil.copytree(libraries, content / "usr/lib", symlinks=True, dirs_exist_ok=True)
             shutil.rmtree(libraries)
         prepare(content)
         try:
             content.rename(target)
         except OSError as failure:
-            if not target.exists():  # another process may have made it meanwhile
+            if not target.exists():  # another process may have made the folder
                 raise HostsError(f"cannot write {target}: {failure}") from None
 
 

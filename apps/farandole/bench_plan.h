@@ -13,7 +13,7 @@ namespace farandole {
 struct BenchPlan {
   Operation operation = Operation::kAllreduce;
   int ranks = 1;
-  std::vector<std::size_t> sizes;  // as the user gave them; bytes_for() rounds them
+  std::vector<std::size_t> sizes;  // the sizes that the user gave; bytes_for() rounds them
   DType dtype = DType::kFloat32;
   bool uses_heap = true;  // true: memory from Engine::allocate(); false: ordinary memory
   // Whether the repetitions rotate between several buffers, and read the result in the timed
@@ -29,7 +29,7 @@ struct BenchPlan {
 
 struct BenchRow {
   std::size_t bytes = 0;
-  // The median over the repetitions. Each of them counts with the time of its slowest rank.
+  // The median over the repetitions. The time of a repetition is that of its slowest rank.
   double p50_us = 0;
   double p99_us = 0;
   bool is_verified = false;

@@ -260,7 +260,7 @@ class BenchWorker {
   bool shows_progress_;
   Clock::time_point progress_shown_at_{};
   std::size_t repetition_ = 0;
-  std::vector<Buffer> inputs_;  // the repetitions rotate between them
+  std::vector<Buffer> inputs_;  // the repetitions rotate between the buffers
   Buffer output_;               // only for reducescatter
 };
 

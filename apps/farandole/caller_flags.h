@@ -1,4 +1,4 @@
-// The flags of `farandole run` with which a program that starts a job passes descriptors.
+// Flags of `farandole run`. A program that starts a job passes its descriptors with these flags.
 #pragma once
 
 #include <CLI/CLI.hpp>

@@ -10,8 +10,8 @@
 namespace farandole {
 namespace {
 
-// A worker inherits the variables of the scheduler that has started its job. But they do not
-// describe a `farandole run` inside the worker.
+// A worker inherits the variables of the scheduler that has started its job. But these variables do
+// not describe a `farandole run` inside the worker.
 Result<std::optional<SchedulerTask>> scheduler_task() {
   const auto environment = [](const char* name) { return std::getenv(name); };
   if (environment("FARANDOLE_RANK") != nullptr) return std::optional<SchedulerTask>();

@@ -26,9 +26,9 @@ class RunOptions {
   RunOptions(const RunOptions&) = delete;
   RunOptions& operator=(const RunOptions&) = delete;
 
-  // Rejects flags of `horovodrun`, because the parser could take a part of such a flag for one of
+  // Rejects flags of `horovodrun`, because the parser could read a part of such a flag as one of
   // our flags. Returns the words for the parser. `--name=` becomes the two words `--name` and "",
-  // because the parser would otherwise take the next word as the value. The first word is `run`.
+  // because the parser would otherwise read the next word as the value. The first word is `run`.
   // Errors: kFixCall, with a text that says what users can do instead.
   Result<std::vector<std::string>> checked_words(const std::vector<std::string>& words) const;
 
@@ -44,8 +44,8 @@ class RunOptions {
   Result<JobOptions> job(const std::vector<std::string>& after_dashes,
                          const Overrides& overrides) const;
 
-  // Whether the user has named the hosts of the job. Then a driver starts the job: call plan()
-  // instead of job(). Errors: kFixCall, with a text for the user.
+  // Whether the user has named the hosts of the job. If so, a driver starts the job, and the caller
+  // must call plan() instead of job(). Errors: kFixCall, with a text for the user.
   bool names_hosts() const { return nodes_.names_hosts() || elastic_.discovers_hosts(); }
   // Whether the user has asked only for the list of the job's hosts, which plan() returns.
   bool only_lists_hosts() const { return caller_.only_lists_hosts(); }

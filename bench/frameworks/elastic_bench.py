@@ -2,16 +2,16 @@
 """Measure how long a training pauses when a worker is killed, and when a new worker joins.
 
 Four workers train the same MLP with PyTorch. In an elastic job of Farandole, the worker with the
-highest rank kills itself (SIGKILL) whenever the job has been complete for some steps, and is
-replaced. A gap is the time between two steps of a survivor; the replicas must be equal at the end.
-With `--jax`, the workers train the same MLP with JAX instead. Then the gaps are also compared with
-the first step of a worker, which traces and compiles the program.
+highest rank kills itself (SIGKILL) whenever four workers have trained together for some steps. Then
+a new worker replaces it. A gap is the time between two steps of a survivor. At the end, all workers
+must have equal models. With `--jax`, the workers train the same MLP with JAX instead. Then the gaps
+are also compared with the first step of a worker, which traces and compiles the program.
 
 torchrun starts all workers again when one is killed. With Gloo (PyTorch 2.13.0), the workers that
 torchrun restarted often could not connect to each other. So in this benchmark the workers of
-torchrun train alone, and their gap is a lower bound: the time from the last step before the kill to
-the first step of a new process. The kinds of jobs take turns. Run it with `.venv/bin/python
-bench/frameworks/elastic_bench.py`; it starts the jobs itself.
+torchrun train alone, and the gap that they report is a lower bound: the time from the last step
+before the kill to the first step of a new process. The kinds of jobs take turns. Run it with
+`.venv/bin/python bench/frameworks/elastic_bench.py`; it starts the jobs itself.
 """
 
 from __future__ import annotations

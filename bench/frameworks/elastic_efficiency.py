@@ -78,7 +78,8 @@ def train(end: Path) -> None:
             time.sleep(max(0.0, step_end - time.monotonic()))
             state.steps += 1
             state.batches += hvd.size()
-            # All workers print the line before the commit, because any worker may be killed.
+            # All workers print this line before the commit, because a worker may be killed before
+            # it prints.
             now, epoch = time.monotonic(), lifecycle.engine().epoch
             text = f"step {state.steps} epoch {epoch} members {hvd.size()} at {now:.4f}"
             print(text, flush=True)
@@ -162,7 +163,7 @@ class Rate:
     """What a job did per second."""
 
     steps: float
-    members: float  # the mean number of members in these steps
+    members: float  # the mean number of members of a step
 
 
 def measure_rate(folder: str, period: int, seconds: float, random_source: random.Random) -> Rate:
@@ -195,7 +196,8 @@ def measure_stops(
             return next(times, None)
 
         def next_step(since: float = stop_time) -> float | None:
-            # The other workers may still have finished the step in which the worker was stopped.
+            # The other workers may have finished the step that was running at the stop. It does not
+            # count.
             return min(
                 (s.time for s in job.steps.values() if s.time > since + 2 * STEP_SECONDS),
                 default=None,

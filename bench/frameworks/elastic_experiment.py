@@ -3,9 +3,9 @@
 accuracy with that of a fixed number of workers.
 
 A schedule is a list of worker counts, such as 1,2,3. The training runs the same number of steps
-with each count. A batch has 128 images of all workers together, so a step computes the same for any
-number of workers, up to rounding. For each seed, all schedules are run one after another. More
-seeds of the fixed schedule show how much the accuracy varies by chance.
+with each count. A batch has 128 images of all workers together, so the number of workers changes
+the result of a step only by rounding. For each seed, all schedules are run one after another. The
+fixed schedule runs with more seeds, to show how much the accuracy varies by chance.
 
 In each run, the script checks that the number of workers was as planned, that the workers used each
 image once in each epoch, and that all of them end with the same bits. It repeats one run, which
@@ -101,7 +101,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 class Experiment:
-    """Runs the jobs, with their files in the folder."""
+    """Runs the jobs. Their files are in the folder."""
 
     def __init__(self, arguments: argparse.Namespace, folder: Path) -> None:
         self.folder = folder
@@ -194,7 +194,7 @@ class Comparison:
     """A schedule compared with the fixed number of workers."""
 
     accuracies: list[float]
-    differences: list[float]  # of accuracy, to the fixed run of the same seed
+    differences: list[float]  # accuracy minus that of the fixed run of the same seed
     noise: float  # the standard deviation of the fixed runs
 
     @property

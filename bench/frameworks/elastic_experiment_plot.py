@@ -12,7 +12,7 @@ from panel_plot import Axis, Panel, Point, document
 from svg_plot import COLOURS, text
 
 WIDTH, HEIGHT, LEFT, PANEL_WIDTH = 860, 700, 60, 660
-SHIFT = 2  # pixels; the curves of worker counts are shifted, because they are often equal
+SHIFT = 2  # pixels; equal curves of worker counts would hide each other, so they are shifted
 
 
 @dataclass

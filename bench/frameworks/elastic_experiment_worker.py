@@ -1,8 +1,8 @@
 """One worker of elastic_experiment.py: train a small residual network while workers come and go.
 
-Rank 0 lists the hosts for the number of workers that the plan wants at a step, and all workers wait
-before this step until there are as many as that. So the results do not depend on how long a worker
-takes to start.
+The plan says how many workers each step must have. When this number changes, rank 0 lists that many
+hosts, and all workers wait until the job has that many workers. So the results do not depend on how
+long a worker takes to start.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from torch.nn.functional import cross_entropy
 
 import farandole.torch as hvd
 
-PAUSE_S = 0.05  # between two checks for a change of the members
+PAUSE_S = 0.05  # between two calls of check_host_updates()
 LEARNING_RATE_MAX, WARM_UP = 0.005, 0.1
 CHANNELS = 16
 CURVE_IMAGES = 2000  # test images per point of the accuracy curve
@@ -89,8 +89,9 @@ def list_hosts(path: Path, count: int) -> None:
 
 
 def wait_for_members(state: hvd.elastic.TorchState, plan: Plan) -> None:
-    """Return at once if there are as many workers as the plan wants. Otherwise, cause a change of
-    the members, which raises an exception that hvd.elastic.run handles."""
+    """Return if the job has as many workers as the plan wants. Otherwise, list the right number of
+    hosts, and wait for the exception by which the change of the members ends this function.
+    hvd.elastic.run handles this exception."""
     wanted_size = plan.size_at(state.step)
     if hvd.size() == wanted_size:
         return
@@ -110,8 +111,8 @@ def train_step(state: hvd.elastic.TorchState, plan: Plan, data: Data) -> None:
     for group in state.optimizer.param_groups:
         group["lr"] = learning_rate(state.step, plan.steps)
     state.optimizer.zero_grad()
-    # The parts of the batch may differ in size. The sum of the workers' losses is the mean over the
-    # whole batch.
+    # The workers' parts of the batch may differ in size, so each loss is divided by the size of the
+    # whole batch. The sum of these losses is the mean over the whole batch.
     loss = cross_entropy(
         state.model(images[own_indices]), classes[own_indices], reduction="sum"
     ) / len(batch)
@@ -185,7 +186,7 @@ def main() -> None:
         model,
         hvd.DistributedOptimizer(optimizer, named_parameters=names, op=hvd.Sum),
         step=0,
-        uses=torch.zeros(len(data["images"]), dtype=torch.long),  # uses in this epoch
+        uses=torch.zeros(len(data["images"]), dtype=torch.long),  # of each image, in this epoch
         epochs_checked=0,
         sizes=[],  # the number of workers in each step
         curve={},  # accuracy by step

@@ -194,7 +194,7 @@ def seconds_of(step: Step, steps: int) -> float:
     begin = time.perf_counter()
     for _ in range(steps):
         gradients = step()
-    gradients[-1].numpy()  # waits for the last step
+    gradients[-1].numpy()  # waits until the last step is done
     return time.perf_counter() - begin
 
 

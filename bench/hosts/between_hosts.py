@@ -31,7 +31,7 @@ from ratios import speedup  # noqa: E402
 from report import aligned, size_text, time_text  # noqa: E402
 
 SIZES = (8, 4 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20)
-SHARE_BYTES_MIN = 1 << 20  # for smaller sizes, the rate is not the limit
+SHARE_BYTES_MIN = 1 << 20  # smaller tensors do not use the whole rate
 UNITS = {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9}  # bits per second
 Round = dict[str, dict[str, float]]  # seconds, by way and size
 PORT = 4711
@@ -85,7 +85,8 @@ def run(
 
 
 def seconds_at_limit(size: int, hosts: int, rate: str) -> float:
-    """Return the minimum time for a host with this rate, without the bytes of packet headers.
+    """Return the shortest possible time of an allreduce between hosts that send at this rate. The
+    bytes of packet headers do not count.
 
     Each host must send and receive 2 (h - 1) / h of a tensor's bytes in a job of h hosts.
     """

@@ -82,7 +82,7 @@ class Pump:
 def own_address() -> str:
     """Return the address from which this host connects to node 0; on node 0, its own address."""
     with closing(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) as probe:
-        probe.connect((os.environ["MASTER_ADDR"], GLOO_PORT))  # sends nothing
+        probe.connect((os.environ["MASTER_ADDR"], GLOO_PORT))  # connect() of UDP sends nothing
         return str(probe.getsockname()[0])
 
 

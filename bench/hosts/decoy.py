@@ -45,7 +45,7 @@ def accept(
 
 
 def read(selector: selectors.BaseSelector, connection: socket.socket) -> None:
-    if connection.fileno() < 0:  # already closed in this loop
+    if connection.fileno() < 0:  # closed for an earlier event of the same select()
         return
     try:
         stays_open = len(connection.recv(1 << 16)) == 1

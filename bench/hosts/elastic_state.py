@@ -56,8 +56,8 @@ def seconds_of_tcp(sender: Host, receiver: Host, count: int) -> float:
 def seconds_of_syncs(
     hosts: Hosts, servers: SshServers, folder: Path, megabytes: int, joiners: int
 ) -> dict[int, dict[str, float]]:
-    """Return how long the new worker waited for the model and the state, by the size of the
-    group."""
+    """Return how long each new worker waited for the model and for the whole state. The keys are
+    the sizes of the group with this worker."""
     hosts_file = folder / "hosts"
     hosts_file.write_text("host1\nhost2\n")
     farandole = str(Path(sys.executable).parent / "farandole")
@@ -77,7 +77,7 @@ def seconds_of_syncs(
         raise HostsError(f"the job has failed:\n{output}")
     seconds_by_size: dict[int, dict[str, float]] = {}
     for part, rank, size, s in re.findall(r"(\w+) on rank (\d+) of (\d+): ([\d.]+) s", output):
-        if int(rank) + 1 == int(size) > WORKERS_AT_START:  # the new worker
+        if int(rank) + 1 == int(size) > WORKERS_AT_START:  # the worker that has joined last
             seconds_by_size.setdefault(int(size), {})[part] = float(s)
     return seconds_by_size
 

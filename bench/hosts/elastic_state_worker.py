@@ -1,6 +1,6 @@
-"""A worker of elastic_state.py: `elastic_state_worker.py MEGABYTES WORKERS`. It waits until the job
-has so many workers. Each sync prints the time for the model, and the time for the whole state
-including the saved copy."""
+"""A worker of elastic_state.py: `elastic_state_worker.py MEGABYTES WORKERS`. The worker waits until
+the job has WORKERS workers. Whenever it gets the state, it prints the time for the model, and the
+time for the whole state including the saved copy."""
 
 from __future__ import annotations
 

@@ -20,8 +20,8 @@ MPIRUN, COMPILER = "mpirun.openmpi", "mpicxx.openmpi"
 SOURCE = Path(__file__).resolve().parents[1] / "peers/mpi_between_hosts.cc"
 INTERFACE = "eth0"
 TRIAL_SECONDS_MAX = 60
-# mpirun does not know which cores a host has, so it must be told not to bind the ranks to cores. If
-# ranks share a core, it must also be told that ranks without work give up their core.
+# mpirun does not know which cores a host has. So an option tells it not to bind the ranks to cores.
+# A second option is for ranks that share a core: waiting ranks then yield their core.
 NOT_BOUND = ("--bind-to", "none")
 SHARED_CORES = ("--mca", "mpi_yield_when_idle", "1")
 # For each setting: the options of mpirun, and whether the program sums in place. HAN sums inside

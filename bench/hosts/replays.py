@@ -28,11 +28,11 @@ class Segment:
 
 @dataclass
 class DialedConnection:
-    """A connection from its first packet on. Each packet may be recorded twice: when it leaves one
-    host and when it arrives at the other."""
+    """The packets of one connection. Each packet may be recorded twice: when it leaves one host and
+    when it arrives at the other."""
 
     dialer: dict[int, bytes] = field(default_factory=dict)  # payload by sequence number
-    listener: dict[int, bytes] = field(default_factory=dict)  # until the dialer's second message
+    listener: dict[int, bytes] = field(default_factory=dict)  # before the dialer's second message
 
 
 def segment_of(packet: bytes) -> Segment | None:

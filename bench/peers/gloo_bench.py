@@ -23,7 +23,7 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 
 CACHE_BYTES, BUFFERS, WARM_UPS, REPETITIONS_MIN, REPETITIONS_MAX = 1 << 20, 3, 3, 3, 20_000
-TIGHT_CALLS = 32  # the sum grows with each call and must stay exact
+TIGHT_CALLS = 32  # calls in a row; each enlarges the sum, which must stay exact
 BUS_FACTORS: dict[str, Callable[[int], float]] = {
     "allreduce": lambda n: 2 * (n - 1) / n,
     "reducescatter": lambda n: (n - 1) / n,

@@ -1,7 +1,8 @@
 // Replaces ssh and the launcher on a host, so that bench/hosts/driver_cost.py measures the driver
-// alone. The driver calls it as `ssh … -- hostN COMMAND`. It sends the greeting, reads its order,
-// reports the order's size to the benchmark, and waits until the benchmark ends the connection. For
-// node 0, it also writes the lines of the launcher.
+// alone. The driver starts this program as `ssh … -- hostN COMMAND`. The program sends the
+// greeting, reads its order, reports the order's size to the benchmark, and waits until the
+// benchmark ends the connection. For node 0, the program also writes the lines that the launcher
+// would write.
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>

@@ -89,8 +89,8 @@ def train(data: Arrays, options: argparse.Namespace) -> hvd.elastic.JaxState:
 
 def main() -> None:
     options = parse_arguments()
-    # Load the data before init(), because the other workers wait for a new worker only after its
-    # init().
+    # Load the data before init(). If a new worker loaded it after init(), the other workers would
+    # have to wait.
     data, test = load(options.data, "train", options.limit), load(options.data, "t10k", None)
     hvd.init()
     state = train(data, options)

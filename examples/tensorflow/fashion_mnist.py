@@ -124,7 +124,7 @@ def main() -> None:
     options = parse_arguments()
     hvd.init()
     model, seconds = train(load(options.data, "train", options.limit), options)
-    hvd.check_parameters(model.variables)  # raises an error if they differ
+    hvd.check_parameters(model.variables)  # raises an error if the workers' variables differ
     found = accuracy(model, load(options.data, "t10k", None))
     if hvd.rank() == 0:
         print(f"parameters of {hvd.size()} workers are bitwise equal")

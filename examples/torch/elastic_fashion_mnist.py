@@ -7,7 +7,7 @@ training goes on from its last commit, and repeats only the batches after that c
     farandole run -n 2 python examples/torch/elastic_fashion_mnist.py --fail-at 30
 
 With --kill-at, worker 1 kills itself before the first given batch, worker 2 before the second, and
-so on. With --fail-at, every rank acts once as if a call had failed before this batch.
+so on. With --fail-at, every rank acts once as if a call had failed before the given batch.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ class Failure:
 def train(state: hvd.elastic.TorchState, data: TensorDataset, options: argparse.Namespace) -> None:
     failure = Failure(options)
 
-    # hvd.elastic.run gives all ranks the state of rank 0, and then calls the function. After an
-    # error of a call, it restores the last commit and does this again.
+    # hvd.elastic.run gives all ranks the state of rank 0, and then calls the function. After a
+    # failed call, it restores the last commit, gives it to all ranks, and calls the function again.
     @hvd.elastic.run
     def train_from(state: hvd.elastic.TorchState) -> None:
         if hvd.rank() == 0:
@@ -94,8 +94,8 @@ def train(state: hvd.elastic.TorchState, data: TensorDataset, options: argparse.
 
 def main() -> None:
     options = parse_arguments()
-    # Prepare everything before init(), because the other workers wait for a new worker only after
-    # its init().
+    # Prepare everything before init(). If a new worker did this work after init(), the other
+    # workers would have to wait.
     training = load(options.data, "train", options.limit)
     test = load(options.data, "t10k", options.limit)
     torch.manual_seed(1)

@@ -124,7 +124,7 @@ class Training:
     def resume(self) -> int:
         """Load the last checkpoint and return the number of epochs that are done."""
         done = 0
-        if hvd.rank() == 0:  # only rank 0 needs to see the files
+        if hvd.rank() == 0:  # only rank 0 needs access to the files
             epochs = [n for n in range(1, 1 + self.options.epochs) if self.checkpoint(n).exists()]
             done = max(epochs, default=0)
             if done > 0:

@@ -24,11 +24,11 @@ namespace farandole {
 // may exist one after another or at the same time. Memory that one engine has allocated is also
 // visible to the peers of the other engines, unless a later engine asks for a smaller heap and so
 // replaces the heap. The launcher sees the calls of one engine at a time. Each shared object is
-// freed with the last engine or tensor that uses it. Two of them live as long as the context: the
-// secret, because a process can read it only once, and the job's Store, if this process serves that
-// Store. A process that serves the Store waits in the destructor of the context until all
-// formations that have begun are over, a few seconds at most. A forked child may use the context
-// for engines of its own, which get new memory. Either the parent or the child may use the
+// freed with the last engine or tensor that uses it. But two shared objects live as long as the
+// context: the secret, because a process can read it only once, and the job's Store, if this
+// process serves that Store. A process that serves the Store waits in the destructor of the context
+// until all formations that have begun are over, a few seconds at most. A forked child may use the
+// context for engines of its own, which get new memory. Either the parent or the child may use the
 // launcher, but not both.
 class ProcessContext;
 std::shared_ptr<ProcessContext> make_process_context();
@@ -52,8 +52,8 @@ Status wait_for_other_ranks(ProcessContext& context, const std::function<bool()>
 // uses has no effect here.
 struct EngineOptions : Knobs {
   // Shared by all engines of the process. Null: a new context. Engines that use the same launcher
-  // at the same time must share a context, because otherwise each could read answers that are for
-  // another engine.
+  // at the same time must share a context, because otherwise an engine could read answers that are
+  // for another engine.
   std::shared_ptr<ProcessContext> context;
   // A text by which the ranks find each other; the same on all ranks. Each engine of a process
   // needs a new text, which no other job on these hosts may use. There are two cases:
@@ -107,9 +107,9 @@ inline constexpr int kAnyRank = -1;
 // another call. The function may call submit(), poll(), peek(), take() and drop(); the memory of
 // its own call is no longer borrowed. Inside the function, submit() and wait() ignore their limits,
 // and other functions that block return kFixCall. If the program has dropped the handle, the handle
-// is already unknown. Calls that a completion submits have no fixed order relative to the calls of
-// other threads, so they need names. If submit() returns an error, there is no call, and the
-// function never runs.
+// is unknown inside the function. Calls that a completion submits have no fixed order relative to
+// the calls of other threads, so they need names. If submit() returns an error, there is no call,
+// and the function never runs.
 struct Completion {
   void (*function)(void* context, Handle handle) noexcept = nullptr;  // null: none
   void* context = nullptr;
@@ -180,7 +180,7 @@ struct Outcome {
   Status status;
   // Allgather, alltoall: the rows that this rank has received, in the order of the members, and how
   // many of them came from each member.
-  std::shared_ptr<std::byte> received = {};  // shared by the caller and its views
+  std::shared_ptr<std::byte> received = {};  // owned by the caller and its views of this memory
   std::vector<std::int64_t> received_rows = {};
   int last_joined = -1;  // join: the rank that joined last, the same on all members
   int source = -1;       // receive: the rank that has sent
@@ -209,9 +209,10 @@ class Engine {
   // (system limits).
   static Result<std::unique_ptr<Engine>> create(EngineOptions options);
 
-  // Calls shutdown(), so no completion may destroy the engine. Memory from allocate() stays valid.
+  // Calls shutdown(), which a completion must not do. So a completion must not destroy the engine.
+  // Memory from allocate() stays valid.
   ~Engine();
-  explicit Engine(std::unique_ptr<Parts> parts);  // only for create()
+  explicit Engine(std::unique_ptr<Parts> parts);  // called only by create()
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
@@ -233,8 +234,8 @@ class Engine {
   std::vector<int> ranks_of(GroupId group) const;
 
   // Add a group to the running job, or remove one. All ranks of the world must call the function
-  // with the same argument and in the same order; it blocks until they have called it. A new group
-  // gets a number that was never used before.
+  // with the same argument and in the same order; each call blocks until all ranks have made it. A
+  // new group gets a number that was never used before.
   //
   // Errors: kFixCall (the ranks are not an ascending list, the group exists already, there are too
   // many groups; the world or an unknown group cannot be removed; another rank passes something
@@ -290,8 +291,8 @@ class Engine {
   // Starts to write this rank's calls to a file, a JSON trace for Perfetto: when each call was
   // submitted, when all ranks had submitted it, and when it was done. All ranks of a job may give
   // the same path, at any time. They then share the file. The trace of an earlier job in this file
-  // is replaced. A relative path starts at the current folder. If a timeline is on already, it is
-  // stopped first. If the old timeline had the same path, the new one continues its file.
+  // is replaced. A relative path starts at the current folder. If a timeline is on, this call first
+  // stops that timeline. If the old timeline had the same path, the new one continues its file.
   // `mark_cycles` marks each call that is submitted while no other call is in flight. Blocks while
   // the beginning of the file is written.
   //

@@ -46,7 +46,7 @@ struct Knobs {
   bool unsealed_data = false;
   std::chrono::milliseconds start_timeout{120'000};
   std::chrono::seconds stall_warning{10};
-  std::chrono::seconds stall_limit{0};  // does not apply to joins
+  std::chrono::seconds stall_limit{0};  // this limit does not apply to joins
   std::size_t bucket_bytes = std::size_t{16} << 20;
   bool hierarchical_adasum = false;
   std::int64_t check_parameters = 5000;

@@ -15,8 +15,8 @@ namespace nb = nanobind;
 namespace farandole::python {
 namespace {
 
-// Throws the exception that a signal handler has raised. Python keeps the exception in this thread
-// while the thread does not hold the GIL.
+// Throws the exception that a signal handler has raised, if any. Python has stored it in this
+// thread, and keeps it even while the thread does not hold the GIL.
 void raise_if_interrupted() {
   if (PyErr_Occurred() != nullptr) throw nb::python_error();
 }
@@ -44,7 +44,8 @@ BoundEngine::BoundEngine(const BoundContext& context, std::vector<std::vector<in
   }
   options->is_subset_of_job = is_subset_of_job;
   if (is_subset_of_job) {
-    // The launcher reads and shows only what the engine of the whole job does.
+    // The launcher shows only the calls of the engine of the whole job, so this engine records
+    // nothing.
     options->flight_record_descriptor = -1;
     options->timeline_path.clear();
   }
@@ -62,7 +63,7 @@ BoundEngine::BoundEngine(const BoundContext& context, std::vector<std::vector<in
   settings_ = options->same_on_all_ranks();
   options->interrupted = [this] {
     const nb::gil_scoped_acquire gil_lock;
-    // A signal handler that runs here may call shutdown(), which waits until no thread is counted.
+    // A signal handler that runs here may call shutdown(), which waits until this counter is 0.
     --threads_inside_;
     const bool has_exception = PyErr_Occurred() != nullptr || PyErr_CheckSignals() != 0;
     ++threads_inside_;
@@ -174,7 +175,8 @@ void bind_context(nb::module_& module) {
              };
              {
                const nb::gil_scoped_release gil_release;
-               // An error means that a signal handler has raised an exception. It is thrown below.
+               // The call fails only if a signal handler has raised an exception, which is thrown
+               // below.
                static_cast<void>(wait_for_other_ranks(*self.context, interrupted));
              }
              raise_if_interrupted();

@@ -22,17 +22,17 @@ inline constexpr std::chrono::milliseconds kSignalCheckInterval{100};
 
 // The state that all engines of this process share.
 struct BoundContext {
-  std::shared_ptr<ProcessContext> context = make_process_context();  // shared with the engines
+  std::shared_ptr<ProcessContext> context = make_process_context();  // each engine shares it
 };
 
 // All methods need the GIL. farandole/lifecycle.py decides which engine the process uses.
 class BoundEngine {
  public:
-  // Connects to the other ranks. If a signal handler raises an exception meanwhile, such as
-  // KeyboardInterrupt, the constructor throws it. `topology` is this rank and the size of the job;
-  // the ranks then find each other by `rendezvous_id`. If `topology` is empty, the environment
-  // gives rank and size. In this case, if a launcher other than `farandole run` has started the
-  // job, `rendezvous_id` is appended to the id that the environment gives.
+  // Connects to the other ranks. If a signal handler raises an exception during this time, such as
+  // KeyboardInterrupt, the constructor throws this exception. `topology` is this rank and the size
+  // of the job, and the ranks find each other by `rendezvous_id`. If `topology` is empty, the
+  // environment gives the rank and the size. In this case, if a launcher other than `farandole run`
+  // has started the job, `rendezvous_id` is appended to the id that the environment gives.
   //
   // If `is_subset_of_job`, the engine connects only some ranks of a larger job. `topology` must
   // then be given, and the launcher does not see what this engine does. If `on_one_host`, these
@@ -75,8 +75,8 @@ class BoundEngine {
   // Forgets the handle after the program has got the outcome. Then the call's name may be used
   // again.
   void release(Handle handle) const;
-  // Tells the engine that the program will not release this handle. poll() still says when the
-  // engine no longer uses the memory of the call.
+  // Tells the engine that the program will not release this handle. Even after drop(), poll() says
+  // whether the engine has finished using the memory of the call.
   void drop(Handle handle) const;
 
  private:
@@ -105,7 +105,7 @@ class BoundEngine {
     return work(*engine);
   }
 
-  // Owned by this object until shutdown() is done, and by the methods that are running.
+  // This object owns the engine until shutdown() is done. Methods that are running own it, too.
   std::shared_ptr<Engine> engine_;
   bool has_shutdown_begun_ = false;
   bool is_of_whole_job_ = false;

@@ -13,11 +13,12 @@ void CallBatch::start(std::unique_ptr<CallBatch> batch, Engine& engine,
     batch->contexts_.push_back({batch.get(), i});
     calls[i].completion = {&CallBatch::on_call_done, &batch->contexts_[i]};
   }
-  // From here on the completions own the batch. They may destroy it before submit_batch() returns.
+  // After this line, the completions own the batch. They may destroy the batch before
+  // submit_batch() returns.
   CallBatch* const owned_by_completions = batch.release();
   const auto handles = engine.submit_batch(calls, wait_limit);
   if (handles.ok()) return;
-  batch.reset(owned_by_completions);  // there are no calls, so no completion runs
+  batch.reset(owned_by_completions);  // no call was submitted, so no completion runs
   batch->finish(handles.status());
 }
 

@@ -21,9 +21,10 @@ class CallBatch {
   CallBatch(const CallBatch&) = delete;
   CallBatch& operator=(const CallBatch&) = delete;
 
-  // Submits one call or more. If that fails, finish() gets the error at once. start() waits until
-  // the calls are done, but not longer than `wait_limit`. `engine` must exist until start()
-  // returns. Later completions can use it, too, because it runs them before it is destroyed.
+  // Submits one call or more. If the calls cannot be submitted, start() calls finish() with the
+  // error. Otherwise, start() waits until the calls are done, but not longer than `wait_limit`.
+  // `engine` must exist until start() returns. Completions that run later can use the engine, too,
+  // because the engine runs all completions before it is destroyed.
   static void start(std::unique_ptr<CallBatch> batch, Engine& engine, std::vector<Submission> calls,
                     std::chrono::milliseconds wait_limit = {});
 

@@ -130,8 +130,8 @@ void bind_message(nb::module_& module, const OperationRow& row) {
              });
 }
 
-// Returns a call that the frontend has found invalid. It fails on all ranks, even if the calls of
-// the other ranks with this name are valid.
+// Returns a call that the frontend has found invalid. This call fails on all ranks, even if the
+// calls of the other ranks with this name are valid.
 Call invalid_call(const nb::str& name, GroupId group, const nb::str& call_error) {
   Submission submission = submission_of(Operation::kBarrier, name, group);
   submission.call_error = text_of(call_error);
@@ -189,20 +189,22 @@ void check_outcome(BoundEngine& self, Handle handle) { outcome_of(self, handle);
 // after an interrupted wait: all get the same outcome.
 void collect(BoundEngine& self, Call& call) {
   if (!call.collected_status) self.wait(call.handle);
-  // Another thread may have collected the call in the meantime. From here on, no other thread can
-  // collect it, because this thread has the GIL.
+  // Another thread may have collected the call while this thread waited. Now no other thread can
+  // collect the call, because this thread holds the GIL.
   if (!call.collected_status)
     call.collected_status = self.engine_for_calls_in_flight()->take(call.handle).status;
   raise_if_failed(*call.collected_status);
 }
 
-// Does what check_outcome() does, and still works after collect().
+// Raises the error of a failed call, like check_outcome(). Unlike check_outcome(), this function
+// also works after collect().
 void check_call_outcome(BoundEngine& self, const Call& call) {
   if (!call.collected_status) return check_outcome(self, call.handle);
   raise_if_failed(*call.collected_status);
 }
 
-// Returns the rows that this rank has received, and how many of them each member has sent.
+// Returns the rows that this rank has received, and the number of rows that each member has sent to
+// this rank.
 nb::tuple peek_received(BoundEngine& self, Handle handle, const BufferView& buffer) {
   Outcome outcome = outcome_of(self, handle);
   std::vector<std::size_t> shape(buffer.shape.begin(), buffer.shape.end());

@@ -11,12 +11,12 @@
 namespace farandole::python {
 
 struct CurrentEngine {
-  std::shared_ptr<Engine> engine;  // null outside a job
+  std::shared_ptr<Engine> engine;  // null if this process is not in a job
   // How many jobs this process has joined. A program that was compiled in an earlier job contains
   // the group numbers of that job.
   std::int64_t job_number = 0;
-  // The first of the jobs since which every init() has got the same groups. From this job on, the
-  // numbers of the groups are the same.
+  // The first of the consecutive jobs, up to this one, that have the same groups. In all these
+  // jobs, the numbers of the groups are the same.
   std::int64_t first_job_with_same_groups = 0;
 };
 

@@ -14,7 +14,7 @@ namespace {
 struct ExchangeApi {
   std::uint32_t version_major;
   std::uint32_t version_minor;
-  const ExchangeApi* older_version;  // the same functions in an older version
+  const ExchangeApi* older_version;  // a table for an older version of DLPack
   void* allocate;
   void* managed_tensor_of_object;
   void* object_of_managed_tensor;

@@ -149,8 +149,8 @@ class Attributes {
 struct Kernel {
   std::vector<std::string> names;
   Submission call_template;  // without name, dtype, shape and memory
-  // The job in which the operation may run. 0: any job, because it uses only the world. −N: job N,
-  // and later jobs as long as init() gets the same groups.
+  // The job in which the operation may run. N: only job N. 0: any job, because the operation uses
+  // only the world. −N: job N, and the later jobs as long as init() gets the same groups.
   std::int64_t job = 0;
   std::chrono::milliseconds wait_limit{};
 
@@ -237,7 +237,7 @@ class TensorFlowBatch : public CallBatch {
     int type;
     std::vector<std::int64_t> shape;  // of the input
   };
-  // One for each call, if the results are in memory of the engine. Otherwise empty.
+  // One entry for each call, if the engine allocates the memory of the results. Otherwise empty.
   std::vector<ReceivedResult> received_results_;
 };
 
@@ -272,7 +272,8 @@ Status TensorFlowBatch::set_scattered_output(std::size_t index, int type, const 
   auto shape = call.shape;
   const auto ranks = engine.ranks_of(call.group);
   const auto own_position = std::ranges::find(ranks, engine.topology().rank);
-  // If the tensor has no dimension, or this rank is not a member, the engine rejects the call.
+  // If the tensor has no dimension, or this rank is not a member, the engine will reject the call,
+  // so the shape does not matter.
   if (!shape.empty() && own_position != ranks.end())
     shape[0] = scattered_rows(shape[0], static_cast<int>(ranks.size()),
                               static_cast<int>(std::distance(ranks.begin(), own_position)));
@@ -297,14 +298,14 @@ Status TensorFlowBatch::set_splits(std::size_t index, Submission& call) {
 }
 
 Status TensorFlowBatch::store_result(std::size_t index, const Outcome& outcome) {
-  if (received_results_.empty()) return {};  // the result is already in its place
+  if (received_results_.empty()) return {};  // the call has written to TensorFlow's memory
   const OwnedStatus status = new_status();
   auto [type, shape] = received_results_[index];
   shape[0] = 0;
   for (const std::int64_t rows : outcome.received_rows) shape[0] += rows;
   std::size_t bytes = row_of(*dtype_of(type)).bytes;
   for (const std::int64_t dim : shape) bytes *= static_cast<std::size_t>(dim);
-  // The result is the memory of the engine, without a copy.
+  // The result tensor uses the memory that the engine has allocated, without a copy.
   auto memory = std::make_unique<std::shared_ptr<std::byte>>(outcome.received);
   const auto release = [](void*, std::size_t, void* argument) {
     delete static_cast<std::shared_ptr<std::byte>*>(argument);
@@ -396,7 +397,7 @@ void infer_same_shapes(ShapeContext* context, TfStatus* status) {
   api().delete_shape(shape);
 }
 
-// farandole/tensorflow/ops.py then sets those dimensions that it knows.
+// After this function, farandole/tensorflow/ops.py sets those dimensions that it knows.
 void infer_unknown_shapes(ShapeContext* context, TfStatus* status) {
   api().set_unknown_shapes(context, status);
 }

@@ -25,7 +25,8 @@ namespace farandole::python {
 namespace {
 
 // How long the thread of a program makes progress itself, because waking another thread takes time.
-// XLA runs one call after another, so a longer time would delay only the rest of this program.
+// XLA runs the calls of a program one after another, so a longer time would delay only this
+// program.
 constexpr std::chrono::milliseconds kWaitLimit{1};
 
 std::optional<DType> dtype_of(ffi::DataType type) {
@@ -71,7 +72,8 @@ class XlaBatch : public CallBatch {
 
  private:
   // The results of some operations are in memory of the engine, because the members may send
-  // different numbers of rows. A compiled program expects equal numbers, so they are checked here.
+  // different numbers of rows. A compiled program expects equal numbers, so this function checks
+  // that they are equal.
   Status store_result(std::size_t index, const Outcome& outcome) override {
     if (!outcome.received) return {};
     const ffi::AnyBuffer& result = results_[index];

@@ -24,8 +24,8 @@ SIGNED_DTYPES = {"uint32": "int32", "uint64": "int64"}
 
 
 class GradientArrays(Protocol):
-    """The functions on arrays that the rules for gradients use. A framework may call them while it
-    traces a program. Then a shape may contain arrays whose values are not known yet."""
+    """The functions on arrays that Operation.backward() uses. A framework may call backward() while
+    it traces a program. Then a shape may contain arrays whose values are not known yet."""
 
     def zeros_like(self, array: Array, /) -> Array:
         """Return zeros with the shape and dtype of `array`, on its device."""

@@ -62,8 +62,8 @@ def barrier(process_set: Group = global_process_set) -> None:
     run(core.barrier("", arguments.group_number(process_set)), None)
 
 
-# The join() that was interrupted, if any, with its engine. The next join() continues it. Until
-# then, this rank has joined and cannot make other calls.
+# If a join() was interrupted: its engine, its call and its handle. The next join() continues this
+# call. Until that join() ends, this rank has joined, and cannot make other calls.
 _interrupted_joins: list[tuple[core.Engine, core.Call, Handle[int]]] = []
 
 
@@ -72,9 +72,9 @@ def join(device: int = -1) -> int:
 
     Until then, this rank takes part without data in every allreduce and allgather of all ranks. It
     contributes zeros to a sum; Average still divides by the number of all ranks. An allgather
-    returns the rows of the other ranks. Meanwhile, other operations raise an error on all ranks.
-    Calls in smaller process sets still wait for this rank if it is a member. After an interruption,
-    such as Ctrl-C, call join() again: the second call continues the first one.
+    returns the rows of the other ranks. Other operations raise an error on all ranks until then. A
+    call in a smaller process set waits for this rank if it is a member. After an interruption, such
+    as Ctrl-C, call join() again: the second call continues the first one.
 
     Args:
         device: Ignored. Scripts that were written for Horovod pass it.
@@ -125,9 +125,9 @@ def synchronize(handle: int) -> Any: ...
 def synchronize(handle: Handle[Any] | BatchHandle[Any] | int) -> Any:
     """Wait for the call and return its result; for a grouped call, a list of results.
 
-    `handle` may also be the number int(handle). The call makes the handle forget the result, so a
-    second call returns None, as in Horovod. A number that belongs to no handle also gives None,
-    because scripts use -1 for "not started".
+    `handle` may also be the number int(handle). synchronize() makes the handle forget the result,
+    so a second synchronize() returns None, as in Horovod. A number that belongs to no handle also
+    gives None, because scripts use -1 for "not started".
 
     Raises:
         FarandoleError: The call has failed. The subclass says what the program can do.

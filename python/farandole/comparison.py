@@ -25,8 +25,8 @@ def equal_on_all_members(text: bytes, name: str, process_set: Group) -> bool:
     name `name`."""
     words = array("q", hashlib.blake2b(text, digest_size=_DIGEST_BYTES).digest())
     count = len(words)
-    # One allreduce finds the largest and the smallest word at each index, because the largest of
-    # the complements is the complement of the smallest word.
+    # The allreduce finds the largest word and the largest complement at each index. The largest
+    # complement belongs to the smallest word, so both results show whether all words are equal.
     maxima = allreduce_max([*words, *(~word for word in words)], name, process_set)
     return all(maxima[i] == ~maxima[count + i] for i in range(count))
 
@@ -68,7 +68,7 @@ def texts_if_different(text: str, name: str, process_set: Group) -> dict[int, st
 def error_text_of(action: Callable[[], object]) -> str:
     """Run `action`. Return its error as a text for the other ranks, or "" if there is none.
 
-    The other ranks wait in the same call, so this rank must send them the text before it raises.
+    The other ranks wait for this text, so this rank must send it before it raises the error.
     """
     try:
         action()

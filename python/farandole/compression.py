@@ -43,7 +43,7 @@ class NoneCompressor(Compressor):
         return tensor
 
 
-_SENT_ITEM_BYTES = 2  # of an element of float16 or bfloat16
+_SENT_ITEM_BYTES = 2  # the bytes of an element of float16 or bfloat16
 
 
 class CastCompressor(Compressor):
@@ -64,7 +64,7 @@ class CastCompressor(Compressor):
     @classmethod
     def compress(cls, tensor: Array) -> tuple[Array, Any]:
         dtype = tensor.dtype
-        item_bytes = getattr(dtype, "itemsize", 0) or dtype.size  # TensorFlow calls it size
+        item_bytes = getattr(dtype, "itemsize", 0) or dtype.size  # TensorFlow calls itemsize `size`
         is_cast = item_bytes > _SENT_ITEM_BYTES and cls.is_float(tensor)
         return cls.cast(tensor, cls.sent_dtype) if is_cast else tensor, dtype
 

@@ -28,8 +28,8 @@ class SharedArray:
 
 class BufferView:
     """A description of borrowed memory: the code of its dtype, its shape, and the addresses of
-    input and output. `device` is the code of the device on which the user's tensor is. It must be
-    the same on all ranks."""
+    input and output. `device` is the code of the device on which the user's tensor is. This code
+    must be the same on all ranks."""
 
     def __init__(
         self, dtype: int, shape: tuple[int, ...], input: int, output: int, device: int = ..., /
@@ -42,8 +42,8 @@ class Call:
     @property
     def handle(self) -> int:
         """The number that identifies the call in the engine's methods. It is 0 until submit() sets
-        it. submit() does not return it, because the caller would lose a return value if a signal
-        handler raised an exception."""
+        it. submit() does not return the number, because the caller would lose a return value if a
+        signal handler raised an exception."""
 
 def allreduce(
     name: str, group: int, buffer: BufferView, op: int, prescale: float, postscale: float, /
@@ -69,8 +69,8 @@ def recv(
     and the channel."""
 
 def invalid_call(name: str, group: int, call_error: str, /) -> Call:
-    """Return a call that takes the place of a call that this rank cannot make. It announces
-    `call_error`, and all members get this error."""
+    """Return a call that takes the place of a call that this rank cannot make. The new call
+    announces `call_error`, and all members get this error."""
 
 def scattered_rows(rows: int, members: int, member: int, /) -> int: ...
 def job_number() -> int:
@@ -101,7 +101,7 @@ class ProcessContext:
     def announced_end(self, limit: float) -> str: ...
     def set_has_state(self) -> None:
         """Record that this process has the state of the training. When the process asks the
-        launcher of an elastic job for its next rank, it says so."""
+        launcher of an elastic job for its next rank, it reports this."""
     def wait_for_other_ranks(self) -> None:
         """If this process is rank 0 of a job over several hosts that another launcher has started,
         wait until the other ranks have left the job. Without rank 0, they could not add groups."""
@@ -149,7 +149,7 @@ class Engine:
         """Return whether the launcher of an elastic job wants to change the members."""
     @property
     def settings(self) -> dict[str, str]:
-        """Return the values of the knobs that must be equal on all ranks, by variable name."""
+        """Return the values of the settings that must be equal on all ranks, by variable name."""
     @property
     def forked(self) -> bool: ...
     def ranks_of(self, group: int, /) -> list[int]: ...
@@ -183,7 +183,7 @@ class Engine:
         self, handle: int, buffer: BufferView, /
     ) -> tuple[SharedArray, list[int]]: ...
     def peek_source(self, handle: int, /) -> int:
-        """Return the rank that has sent to this receive; -1 for other calls."""
+        """Return the rank that has sent the message of this receive; -1 for other calls."""
     def peek_last_joined(self, handle: int, /) -> int: ...
     def release(self, handle: int, /) -> None:
         """Forget a finished call, so that its name may be used again."""

@@ -27,13 +27,13 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 Result = TypeVar("Result")
 
 # A worker exits with this code if its job ends early, after all ranks have saved their state
-# (kEndedEarlyExitCode in C++). The exit code of the launcher depends on it.
+# (kEndedEarlyExitCode in C++). The exit code of the launcher depends on this code.
 ENDED_EARLY = 75
 
 
 class HostsUpdatedInterrupt(RuntimeError):  # noqa: N818, Horovod's name
-    """Raised when the members of the job change. It ends the function that run_fn() has wrapped,
-    and run_fn() calls the function again.
+    """Raised when the members of the job change. The exception ends the user's function that
+    run_fn() has wrapped, and run_fn() calls this function again.
 
     Args:
         skip_sync: Whether the state is the same on all ranks, so that it need not be sent.
@@ -61,7 +61,7 @@ class State:
         get_rank: A function that returns this rank.
     """
 
-    _number = 0  # 1 for the first state with which this process trains, then 2 …; 0: not used
+    _number = 0  # this process numbers the states that it uses: 1, 2 …; 0: not used yet
     _has_step = False
     _commits = 0  # the number of commits or, with a Step, of finished steps
 
@@ -135,7 +135,7 @@ class State:
         if announcements.end:
             self._end_early()
         if announcements.change:
-            # `added` makes the ranks send the state again, even if workers only leave.
+            # Report `added` even if workers only leave, so that all ranks get the state again.
             updates |= HostUpdateResult.added
         if updates != HostUpdateResult.no_update:
             raise HostsUpdatedInterrupt(skip_sync=updates == HostUpdateResult.removed)
@@ -147,7 +147,7 @@ class State:
         callback_text = (
             "its end callbacks are done" if self._end_callbacks else "there are no end callbacks"
         )
-        # If another rank has learned of the end first, this rank does not know the reason yet.
+        # announced_end() returns "" if only another rank has learned the reason so far.
         reason = lifecycle.announced_end() or "the launcher of this job is lost"
         _exit_with_message(
             ENDED_EARLY, f"{reason}; this rank ends after a commit, and {callback_text}"
@@ -198,7 +198,7 @@ class ObjectState(State):
             setattr(self, name, value)
         ObjectState.save(self)
 
-    if TYPE_CHECKING:  # the attributes have the names that the program gives
+    if TYPE_CHECKING:  # the program chooses the names of the attributes
 
         def __getattr__(self, name: str) -> Any: ...
 
@@ -274,7 +274,7 @@ class HandledState(ObjectState):
 
     def __setattr__(self, name: str, value: Any) -> None:
         super().__setattr__(name, value)
-        # A subclass may set attributes before it calls __init__().
+        # A subclass may set attributes before __init__() of this class has made `_handlers`.
         handlers: dict[str, StateHandler] = self.__dict__.get("_handlers", {})
         if (handler := handlers.get(name)) is not None:
             handler.set_value(value)
@@ -351,10 +351,10 @@ class Step:
     depend on the state only. A `for` loop would go on with the next batch. ready() also saves the
     state, so the program need not call commit().
 
-    The block suppresses only the errors after which `hvd.elastic.run` calls its function again: a
-    FarandoleError other than a CallError. After any other error, ready() raises a MisuseError. A
-    block that ends by `break` or `return` on all ranks counts as a step, but its state is saved
-    only by the next ready().
+    The block suppresses only the errors after which `hvd.elastic.run` calls the user's function
+    again: each FarandoleError other than a CallError. After any other error, ready() raises a
+    MisuseError. A block that ends by `break` or `return` on all ranks counts as a step, but its
+    state is saved only by the next ready().
 
     A program needs one state, and one Step for all its loops. Any thread can use the Step, but only
     one thread at a time.
@@ -383,7 +383,7 @@ class Step:
         state._has_step = True
         self._state = state
         self._recovery = _Recovery(state, "a Step", reset_job, self._find_cause)
-        self._job = 0  # the number of the job in which ready() was called last
+        self._job = 0  # the number of the job at the last call of ready()
         self._may_step_begin = self._is_step_done = self._has_step_failed = False
         self._fatal_error_name = ""  # the class of an error after which no step may begin
 
@@ -430,21 +430,21 @@ class Step:
         return True
 
     def _finish(self) -> None:
-        # The flag is cleared first. If this method fails, it runs again, perhaps together with new
-        # ranks, which have no finished step.
+        # Clear the flag first: if this method fails, ready() calls it again, perhaps together with
+        # new ranks, which have no finished step.
         was_done, self._is_step_done = self._is_step_done, False
         if was_done:
-            # All ranks must notice a failure before they save the state. A rank may not know of it,
-            # because its own calls have succeeded, or because the program has hidden the error.
+            # All ranks must notice a failure before they save the state. A rank does not know of
+            # the failure if its own calls have succeeded, or if the program has hidden the error.
             lifecycle.wait_for_frameworks()
-            if not _is_elastic():  # otherwise, check_host_updates() waits for all ranks
+            if not _is_elastic():  # in an elastic job, check_host_updates() waits for all ranks
                 calls.barrier()
             try:
                 self._state.check_host_updates()
             except HostsUpdatedInterrupt:
                 self._state.save()
                 self._state._commits += 1
-                # A rank that gets a GroupLostError instead returns to an older state: sync again.
+                # Another rank may get a GroupLostError and return to an older state: sync again.
                 self._recovery.must_sync = True
                 raise
         self._state.save()
@@ -497,7 +497,7 @@ class _Recovery:
         """Give all ranks the state if needed, and return the result of `action`. After a failure,
         form the job again, and repeat both. Errors of `reset` are raised."""
         if self._began_as_rank_0 is None:
-            self._state.save()  # the program may have changed it, such as by loading a checkpoint
+            self._state.save()  # the program may have loaded a checkpoint into the state
             self._began_as_rank_0 = not lifecycle.is_initialized() or lifecycle.rank() == 0
         while True:
             if self._must_form_job:
@@ -547,7 +547,7 @@ class _Recovery:
         let run() form the job again. Return False if the training cannot continue."""
         if isinstance(error, CallError):
             return False  # repeating the call would repeat the program's mistake
-        if isinstance(error, FarandoleError):  # the program may also raise one, as with Horovod
+        if isinstance(error, FarandoleError):  # raised by a call or by the program itself
             self._show_if_repeated(error)
             self.restore()
         elif isinstance(error, HostsUpdatedInterrupt):
@@ -560,8 +560,8 @@ class _Recovery:
 
     def _show_if_repeated(self, error: FarandoleError) -> None:
         """Print the 2nd, 4th, 8th ... failure since the last commit or step. Otherwise, a failure
-        that repeats endlessly may stay unnoticed: the launcher reports why workers end, but not
-        why calls fail without the end of a worker, such as for lack of memory."""
+        that repeats endlessly may stay unnoticed: the launcher reports why workers end. It does not
+        report why calls fail while all workers live, for example for lack of memory."""
         if self._commits_before_failure != self._state._commits:
             self._commits_before_failure, self._failures = self._state._commits, 0
         self._failures += 1
@@ -603,8 +603,8 @@ def _training_lock_held() -> Iterator[None]:
 
 
 def _check_rank_0_has_state(has_valid_state: bool) -> None:
-    """Raise CallError on all ranks if the process that is rank 0 now began as another rank, and has
-    not received the state. A program may load a checkpoint on rank 0 only. So if that rank 0 is
+    """Raise CallError on all ranks if the present rank 0 began as another rank, and has not
+    received the state. A program may load a checkpoint on rank 0 only. So if the first rank 0 is
     lost before it has sent its state, no other rank can replace the state."""
     problem = "" if has_valid_state else _RANK_0_WAS_LOST
     if gather_error_texts(problem, "elastic.rank_0", global_process_set):
@@ -642,7 +642,7 @@ class _Announcements(NamedTuple):
 def _agree_on_announcements() -> _Announcements:
     if not _is_elastic():
         return _Announcements()
-    # The ranks learn of both at different times, so an allreduce gives all ranks the same answer.
+    # The ranks learn of a change and of the end at different times, so they agree by an allreduce.
     # Only rank 0 asks the launcher about changes.
     change = lifecycle.rank() == 0 and lifecycle.engine().is_change_announced()
     own_flags = [change, lifecycle.announced_end() != ""]

@@ -13,8 +13,8 @@ class FarandoleError(RuntimeError):
     """A call failed. The subclasses say more. An error of this class itself means that this process
     cannot continue: a limit of the system was reached, or the process is a forked child."""
 
-    # If an error leaves a function while TensorFlow traces it, AutoGraph replaces the error by a
-    # new one with more text. The new error has the same class only if the class has this
+    # If an error leaves a function while TensorFlow traces the function, AutoGraph replaces the
+    # error by a new one with more text. The new error has the same class only if the class has this
     # constructor.
     __init__ = Exception.__init__
 
@@ -55,7 +55,7 @@ class WorkerError(FarandoleError):
         # The exit code of the worker's process, 128 + N after signal N; None if it is unknown.
         self.exit_code = exit_code
         # The exception that the worker's function has raised: the name of its type, its text and
-        # its traceback. All three are empty if the function has raised none.
+        # its traceback. All three are empty if the function has raised no exception.
         self.exception_type, self.exception_text, self.remote_traceback = exception
 
 

@@ -20,7 +20,7 @@ class Period(NamedTuple):
     that called join() before the others."""
 
     registration: object  # a new object each time that the group is registered
-    joins: int  # how often all members have joined since the registration
+    joins: int  # how often all members have called join() since the registration
 
 
 class Group:
@@ -102,8 +102,8 @@ class Group:
             )
         return self.process_set_id
 
-    # The types of `ranks` and of the methods below omit None, because only a group that is not
-    # registered returns None, and calls reject such a group.
+    # The types of `ranks` and of the methods below omit None. Only a group that is not registered
+    # returns None, and every call rejects such a group.
 
     def included(self) -> bool:
         """Return whether this process is a member. None while the group is not registered."""
@@ -147,8 +147,8 @@ class OptimizerName:
 
     An optimizer gets a prefix at its first use, and a new one at its first use in each later period
     of the group. So after a job was formed again, the optimizer of a surviving member has the same
-    prefix as the optimizer that a new member has just made. After a join(), an optimizer that some
-    members had not used yet has the same prefix on all members, too. Members must use their
+    prefix as the optimizer that a new member has just made. After a join(), an optimizer has the
+    same prefix on all members even if some members had not used it before. Members must use their
     optimizers in the same order; farandole.training.pairing checks the order by comparing the
     parameters of the optimizers.
     """

@@ -78,29 +78,29 @@ class Handle(_NumberedHandle, Generic[Result]):
     borrows stays alive until the engine is done with it, even if the program drops the handle or an
     exception ends a wait.
 
-    A handle is a number, as in Horovod, counted from 1 in this process. If the program drops the
-    handle, the result is lost. But if the program has taken the number by int(handle), the handle
-    is kept until the program takes the result.
+    As in Horovod, a handle is a number; each process counts its handles from 1. If the program
+    drops the handle, the result is lost. But if the program has taken the number by int(handle),
+    the handle is kept until the program takes the result.
 
     The name of a call is in use until wait() or take() has returned, or has raised the call's
     error. The name stays in use after an interrupted wait, after poll(), and after the program has
-    dropped the handle. Automatic names depend only on the program's own calls, and on whether it
-    has waited for all earlier results. They are the same on all ranks if all ranks have waited for
-    the same number of results before each call. Threads that run at the same time must give names
-    to their calls. If only some ranks were interrupted and the program continues, it must also give
-    names.
+    dropped the handle. Automatic names depend only on the program's own calls, and on whether the
+    program has waited for all earlier results. These names are the same on all ranks if all ranks
+    have waited for the same number of results before each call. Threads that run at the same time
+    must give names to their calls. A program that continues after an interruption of only some
+    ranks must also give names.
     """
 
     # Defaults are attributes of the class, because setting them on each object costs time.
     _prepared: PreparedCall[Result] | None = None  # None after the outcome was taken
-    # The engine and the number of the call, from taking its outcome until releasing its name.
+    # The engine and the call's number, if the outcome was taken but the name is still in use.
     _unreleased_call: tuple[core.Engine, int] | None = None
     _result: Result | None = None
     _error: Exception | None = None
 
     @staticmethod
     def for_call(engine: core.Engine, prepared: PreparedCall[Result]) -> Handle[Result]:
-        """Return the handle of a call. A constructor would take twice the time."""
+        """Return a handle of the call. A constructor would take twice the time of this function."""
         if _dropped_calls:
             release_dropped()
         prepared.engine = engine
@@ -113,8 +113,8 @@ class Handle(_NumberedHandle, Generic[Result]):
         return is_pending or self._result is not None or self._error is not None
 
     def poll(self) -> bool:
-        """Return whether the call is done. Then its result is in place, and wait() returns at once,
-        even after shutdown()."""
+        """Return whether the call is done. If it is, its result is in place, and wait() returns at
+        once, even after shutdown()."""
         prepared = self._prepared
         if prepared is None:
             return True
@@ -124,8 +124,8 @@ class Handle(_NumberedHandle, Generic[Result]):
         return done
 
     def wait(self) -> Result:
-        """Wait for the call and return its result, or raise its error. A later wait() returns or
-        raises the same again."""
+        """Wait for the call and return its result, or raise its error. Every later wait() returns
+        or raises the same."""
         if self._prepared is not None:
             self._wait_for_outcome()
         if self._unreleased_call is not None:
@@ -133,7 +133,7 @@ class Handle(_NumberedHandle, Generic[Result]):
         # The caller has the handle itself, so the entry for the number is no longer needed.
         if _handles_by_number:
             _handles_by_number.pop(self, None)
-        error = self._error  # read once, because another thread may clear it
+        error = self._error  # read _error once, because another thread may clear _error
         if error is not None:
             raise _without_traceback(error)
         return self._result  # type: ignore[return-value]
@@ -153,14 +153,14 @@ class Handle(_NumberedHandle, Generic[Result]):
                 return prepared.in_place  # type: ignore[return-value]
         try:
             result = self.wait()
-        except Exception:  # not BaseException: an interrupted call is still in flight
+        except Exception:  # not after an interruption: the call is then still in flight
             self._error = None
             raise
         self._result = None
         return result
 
     def _wait_for_outcome(self) -> None:
-        """Wait for the outcome and take it. The name stays in use."""
+        """Wait for the outcome of the call and take it. The call's name stays in use."""
         prepared = self._prepared
         if prepared is not None:
             prepared.engine.wait(prepared.call.handle)
@@ -178,7 +178,7 @@ class Handle(_NumberedHandle, Generic[Result]):
             except Exception as error:
                 self._error = _without_traceback(error)
             self._unreleased_call = engine, number
-            self._prepared = None  # set last, because from then on other threads use the result
+            self._prepared = None  # set last, because None lets other threads use the result
             # A traceback may keep this frame alive. The frame must not keep the call alive.
             prepared = None
 
@@ -233,7 +233,7 @@ class BatchHandle(_NumberedHandle, Generic[Result]):
         return any(handle._has_outcome() for handle in self._handles)
 
     def poll(self) -> bool:
-        """Return whether all calls are done. Then wait() returns at once."""
+        """Return whether all calls are done. If they are, wait() returns at once."""
         return all(handle.poll() for handle in self._handles)
 
     def wait(self) -> list[Result]:

@@ -10,7 +10,7 @@ from typing import NoReturn
 
 from farandole.errors import FarandoleError
 
-# Python ignores these signals, and a program that replaces Python would ignore them, too.
+# Python ignores these signals. The launcher must not ignore them, too.
 _SIGNALS_IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
 
 

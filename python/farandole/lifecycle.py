@@ -24,8 +24,8 @@ class _Process:
     groups: tuple[Group, ...] = ()
     # Groups that torch.distributed uses until the job ends: see lasting_group_of().
     lasting_groups: tuple[Group, ...] = ()
-    # For each group that was given to the last init(), the objects that stand for this group. They
-    # are kept after the job, so that they can be registered again when the job is formed again.
+    # For each group that was given to the last init(), the objects that stand for this group. These
+    # objects are kept after the job, so that they can be registered again in the next job.
     given_groups: tuple[tuple[Group, ...], ...] = ()
     is_joining = False  # True while init() runs
     last_epoch_rank_and_size = (0, -1, 0)  # see last_epoch_rank_and_size()
@@ -35,8 +35,8 @@ class _Process:
     rendezvous_count = 0
     # The engines of start_engine_of_some_ranks(), in addition to the engine of the whole job.
     engines_of_some_ranks: tuple[core.Engine, ...] = ()
-    # Engines whose shutdown() is running. If the process forks meanwhile, the child also abandons
-    # them.
+    # Engines whose shutdown() is running. If the process forks during shutdown(), the child also
+    # abandons these engines.
     leaving_engines: tuple[core.Engine, ...] = ()
     is_child_of_member = False  # whether this is a forked child of a member
     is_child = False  # whether this is a forked child of any process
@@ -110,20 +110,20 @@ def init(
 
     Args:
         comm: None, a list of all ranks, an empty list, or mpi4py's COMM_WORLD. All of these mean
-            the whole job. Scripts that were written for Horovod pass it. A job of only some ranks
-            cannot be formed.
+            the whole job. Scripts that were written for Horovod pass this argument. A job of only
+            some ranks cannot be formed.
         process_sets: Groups to register, the same on every rank; each gets its `process_set_id`.
             "dynamic", which Horovod needs for add_process_set(), means the same as None. In an
             elastic job, None means the groups that were given to the last init() of this process.
-            A group of an elastic job may contain ranks that the job does not have. It can be used
-            when the job has them.
+            A group of an elastic job may contain ranks that the job does not have. The group can be
+            used when the job has these ranks.
 
     Raises:
         CallError: `comm` is not all ranks, or `process_sets` is wrong. CallError is also a
             ValueError.
         GroupLostError: A rank did not join in time, or has ended. In an elastic job, init() waits
-            without a limit until the launcher forms the group, and waits again if a rank is lost
-            meanwhile.
+            without a limit until the launcher forms the group. If a rank is lost during this time,
+            init() waits again.
 
     Example::
 
@@ -366,9 +366,9 @@ def _find_group(groups: Sequence[Group], ranks: Sequence[int]) -> Group | None:
 
 def _check_same_request(request: str) -> None:
     """Wait until all ranks have called this, and raise CallError on all ranks if their requests
-    differ. The engine makes the same check when it adds or removes a group. But it does not learn
-    of requests for a group that torch.distributed also uses."""
-    if not _process.lasting_groups:  # then no rank has any
+    differ. The engine makes the same check when it adds or removes a group. But the engine does not
+    learn of requests for a group that torch.distributed also uses."""
+    if not _process.lasting_groups:  # then no rank has such a group
         return
     from farandole.comparison import table, texts_if_different  # noqa: PLC0415, a cycle
 

@@ -18,7 +18,7 @@ from farandole.handle import PreparedCall
 
 Item = TypeVar("Item")
 
-# The first byte of a message.
+# The first byte of a message: an object follows, or the text of an error.
 _OBJECT, _FAILURE = b"o", b"f"
 
 
@@ -104,7 +104,7 @@ def allgather_object(
 
 def _pack(obj: Any) -> bytes:
     """Pickle an object. If that fails, return a message with the error, because the other ranks
-    wait in the same call."""
+    wait for a message."""
     try:
         return _OBJECT + cloudpickle.dumps(obj)
     except Exception as error:

@@ -43,8 +43,8 @@ class Operation:
 
     def fields(self) -> dict[str, int | float]:
         """Return the fields that the operation sets in a Submission of the engine, except name,
-        tensor and splits. Frameworks need them for programs that make the call later, without
-        Python."""
+        tensor and splits. Frameworks need these fields for programs that make the call later,
+        without Python."""
         return {"group": arguments.group_number(self.group)}
 
     def check_differentiable(self) -> None:

@@ -49,8 +49,8 @@ def checked_op(op: ReduceOp | int) -> ReduceOp:
 
 
 def reduce_op_of(op: ReduceOp | None, average: bool | None) -> ReduceOp:
-    """Return the op for the arguments `op` and the older `average`. Call checked_op() on the
-    result."""
+    """Return the op for the arguments `op` and the older `average`. The caller must call
+    checked_op() on the result."""
     if op is None:
         return Average if average is None or average else Sum  # 0 counts as False, as in Horovod
     if average is not None:

@@ -20,8 +20,8 @@ from farandole.reduce_op import Average, AverageOfPresent, ReduceOp, Sum, checke
 
 
 class SparseRows(NamedTuple):
-    """The sparse elements that all ranks contributed. If an index occurs several times, the values
-    must be added up."""
+    """The sparse elements that all ranks contributed. If an index occurs several times, the caller
+    must add up its values."""
 
     sizes: list[int]  # of the dimensions to which the indices refer
     indices: Array  # one row for each element
@@ -44,8 +44,8 @@ def checked_sparse_op(op: ReduceOp | int) -> ReduceOp:
 def start_gather(
     arrays: Arrays, sizes: Array, indices: Array, values: Array, name: str | None, group: Group
 ) -> Callable[[], SparseRows]:
-    """Start to gather the elements of all ranks. Return a function that waits for them, and raises
-    CallError if the ranks' sizes differ. `sizes` is one row of the dtype of `indices`."""
+    """Start to gather all ranks' elements. Return a function that waits for these elements, and
+    raises CallError if the ranks' sizes differ. `sizes` is one row of the dtype of `indices`."""
     gather = Allgather(group)
     inputs = (arrays.concatenate((sizes, indices)), values)
     handle = start_batch(arrays, (gather, gather), inputs, name, return_array_and_rows)

@@ -35,7 +35,7 @@ def start_timeline(file_path: str | os.PathLike[str], mark_cycles: bool = False)
 
 
 def stop_timeline() -> None:
-    """Write all calls of this rank until now to the file and stop; the file can then be read.
+    """Write the remaining calls of this rank to the file, and stop. Then the file can be read.
 
     Other ranks may continue to write. shutdown() also stops the timeline. If no timeline is on,
     this call does nothing.

@@ -52,12 +52,13 @@ def _rendezvous(url: str, **options: Any) -> Iterator[Any]:
 
 
 def _warn_of_nested_job() -> None:
-    """Print a warning if a worker of `farandole run` has started this process as a rank of another
+    """Print a warning if a worker of `farandole run` has started this process as a rank of a new
     job.
 
-    Such jobs train different models, with any backend, and no other check reports this mistake. One
-    process of each such job prints the warning: the first rank that cannot be the worker itself.
-    The children of that process do not repeat the warning.
+    Then each worker has a job of its own, and these jobs train different models, with any backend.
+    No other check reports this mistake. One process of each new job prints the warning: the lowest
+    rank whose variables cannot be those of the worker itself. The children of this process do not
+    repeat the warning.
     """
     names = (("FARANDOLE_RANK", "FARANDOLE_SIZE"), ("RANK", "WORLD_SIZE"))
     outer, inner = (tuple(os.environ.get(name, "") for name in pair) for pair in names)

@@ -64,7 +64,7 @@ def cases() -> Iterator[tuple[Callable[[], object], str]]:
         "one Step",
     )
     recovery = elastic.Step(_new_state())._recovery
-    # Simulate that the worker that was rank 0 at the start is lost before any worker got its state.
+    # Simulate a loss: the worker that was rank 0 at the start dies before it has sent its state.
     recovery._began_as_rank_0 = False
     had_state, lifecycle._process.has_state = lifecycle._process.has_state, False
     yield (

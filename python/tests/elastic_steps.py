@@ -141,7 +141,7 @@ class StepChecks:
         assert begun_steps == [0, 1, 2, 3] and core.job_number() == job + 1
 
     def check_an_old_commit_in_the_step(self) -> None:
-        """The block of a step may end with commit(), as in programs that were written for run()."""
+        """The block of a step may end with commit(), as in programs for elastic.run()."""
         state = new_state(batch=0)
         step, begun_steps = elastic.Step(state), []
         while step.ready() and state.batch < 3:

@@ -38,7 +38,7 @@ class GroupChecks(Suite):
                 self.api.barrier(process_set=group)
 
     def check_local_and_cross_ranks(self) -> None:
-        # The values of the API must be those of the variables that the launcher has set, if it has.
+        # If the launcher has set these variables, the API must return their values.
         def launcher_value(name: str, default: int) -> int:
             return int(os.environ.get(f"FARANDOLE_{name}", default))
 

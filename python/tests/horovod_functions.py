@@ -1,7 +1,7 @@
 """Functions that tests call on several workers.
 
-The functions are not in the test files, because those import all frameworks, and the workers must
-not."""
+The functions are not in the test files, because the test files import all frameworks, and the
+workers must not import them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def describe_worker(number: int) -> tuple[int, int, str | None]:
 
 
 def train_after_a_loss(number_of_hosts: int) -> tuple[int, int]:
-    """Train until worker 1 is lost, and workers of all hosts are members of the job."""
+    """Train until worker 1 is lost and the job has workers on all hosts."""
     hvd = horovod.torch
     hvd.init()
     state = hvd.elastic.TorchState(batch=0, losses=0)

@@ -126,7 +126,8 @@ class JaxCompiledChecks(Suite):
         return np.arange(rows) * (rank + 1.0)
 
     def check_gradients(self) -> None:
-        """Check the gradient of Σ weights · result. All frontends share the rules for it."""
+        """Check the gradient of Σ weights · result. The rules for this gradient are those of all
+        frontends."""
         size, rank, rows = self.size, self.rank, 2 * self.size
         weights_of_all = [self.weights(r, rows) for r in range(size)]
         mean, total = np.mean(weights_of_all, 0), np.sum(weights_of_all, 0)
@@ -217,7 +218,7 @@ class JaxCompiledChecks(Suite):
         def rows_of_all(x: jax.Array) -> jax.Array:
             return hvd.allreduce(np.float32(len(x)), op=hvd.Sum)
 
-        for run_number in range(4):  # rank 0 traces in each run, the other ranks in the first two
+        for run_number in range(4):  # rank 0 traces in each run, others only in the first two
             rows = [
                 3 + run_number if rank == 0 else 3 + run_number % 2 for rank in range(self.size)
             ]

@@ -1,6 +1,7 @@
 """A worker of a job of two, in which a compiled program fails on both ranks.
 
-Rank 1 ends while its program runs. Then rank 0 makes another call, and prints its error.
+Rank 1 ends while its program runs. Then rank 0 makes another call, and prints the error of this
+call.
 """
 
 from __future__ import annotations

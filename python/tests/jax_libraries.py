@@ -19,7 +19,7 @@ from suite import Suite
 import farandole.jax as hvd
 
 STEPS = 20
-ROWS = 12  # of all ranks together; each tested job size divides it
+ROWS = 12  # of all ranks together; a multiple of each tested number of ranks
 COLUMNS = 5
 # Takes an optimizer, a seed and data, and returns the trained parameters.
 TrainFunction = Callable[[Any, int, Any, Any], Any]

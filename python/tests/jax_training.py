@@ -20,7 +20,7 @@ import farandole.jax as hvd
 from farandole import lifecycle
 
 STEPS = 8
-ROWS = 12  # of all ranks together; each tested job size divides it
+ROWS = 12  # of all ranks together; a multiple of each tested number of ranks
 
 
 def initial_parameters() -> dict[str, Any]:

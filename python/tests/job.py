@@ -59,7 +59,7 @@ def command_of_launcher(launcher: str, size: int, *program: str | Path) -> list[
 def start_job(
     size: int, *program: str | Path, environment: Mapping[str, str] | None = None
 ) -> AbstractContextManager[subprocess.Popen[str]]:
-    """Start a job in a session of its own. At the end, kill the processes that are left of it."""
+    """Start a job in a session of its own. At the end, kill the processes that the job has left."""
     return start_command(command(size, *program), environment)
 
 
@@ -67,8 +67,8 @@ def start_job(
 def start_command(
     words: list[str], environment: Mapping[str, str] | None
 ) -> Iterator[subprocess.Popen[str]]:
-    """Start a command in a session of its own. At the end, kill the processes that are left of
-    it."""
+    """Start a command in a session of its own. At the end, kill the processes that the command has
+    left."""
     process = subprocess.Popen(
         words,
         stdin=subprocess.DEVNULL,

@@ -39,7 +39,7 @@ class KerasElasticChecks(KerasFixture):
             def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
                 if len(attempts) == 1 and (state.epoch, batch) == (1, 1):
                     raise HostsUpdatedInterrupt(skip_sync=False)
-                # As this rank leaves the job, the calls of the other ranks fail, too.
+                # This rank leaves the job, so the calls of the other ranks fail, too.
                 if len(attempts) == 2 and (state.epoch, batch) == (1, 1) and rank == 0:
                     raise hvd.GroupLostError("a failure that the test made")
 
@@ -138,7 +138,7 @@ class KerasElasticChecks(KerasFixture):
         model.compile(keras.optimizers.SGD(0.5), loss="mse")
         state = hvd.elastic.KerasState(model)
         self.expect_error("the model is not built", state.sync)
-        if self.rank == 0:  # as when a new rank joins
+        if self.rank == 0:  # so the ranks differ, as when a new rank joins
             model.build((None, 3))
         if self.size > 1:
             self.expect_error("the model is not built", state.sync)
@@ -184,8 +184,8 @@ class KerasElasticChecks(KerasFixture):
             self.expect_equal_replicas(model)
 
     def check_elastic_state_of_a_model_that_is_built_later(self) -> None:
-        """The model is built after the state is made. Its variables were never saved, so a restore
-        keeps their values."""
+        """The model is built after the state is made. So the state has never saved the model's
+        variables, and a restore keeps their values."""
         model = keras.Sequential([keras.layers.Dense(2), keras.layers.Dense(1)])
         model.compile(optimizer=keras.optimizers.SGD(0.5, momentum=0.9), loss="mse")
         state = hvd.elastic.KerasState(model)
@@ -213,7 +213,7 @@ class KerasElasticChecks(KerasFixture):
 
     def check_a_join_keeps_the_weights_of_the_commit(self) -> None:
         """With use_ema=True and JAX, fit() replaces the weights by their averages when it ends,
-        also if it ends because a worker joins."""
+        even if it ends because a worker joins."""
         model = make_model()
         optimizer = hvd.DistributedOptimizer(
             keras.optimizers.SGD(0.5, use_ema=True, ema_momentum=0.9)
@@ -297,8 +297,8 @@ class KerasElasticChecks(KerasFixture):
         assert float(keras.ops.convert_to_numpy(model.optimizer.learning_rate)) == 0.5
 
     def check_the_order_of_the_callbacks(self) -> None:
-        """In each order of the callbacks, a commit contains weights, batch, epoch and the
-        optimizer's count of batches of the same moment."""
+        """Whatever the order of the callbacks, the values in a commit belong to the same moment:
+        the weights, the batch, the epoch, and the optimizer's count of batches."""
         model, trained = make_model(), 0
         model.compile(keras.optimizers.SGD(0.1), loss="mse")
         x, y = self.own_rows()

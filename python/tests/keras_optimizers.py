@@ -28,7 +28,7 @@ def make_multi_optimizer(**options: Any) -> Any:
 
 class TwoLayerModel(keras.Model):
     """Two layers with one optimizer each, as in a GAN. The model has the optimizers as attributes
-    with these names, and also in a list."""
+    whose names are `names`, and also in a list."""
 
     def __init__(self, names: Sequence[str]) -> None:
         super().__init__()
@@ -53,8 +53,8 @@ class TwoLayerModel(keras.Model):
 
 class KerasOptimizersChecks(KerasFixture):
     def check_a_model_that_was_trained_before(self) -> None:
-        """fit() must not go on with the training step that it compiled before the optimizer was
-        distributed."""
+        """After the optimizer is distributed, fit() must not use the training step that it compiled
+        before."""
         x, y = self.own_rows()
 
         def fit(model: Any, callbacks: Sequence[Any] = ()) -> None:

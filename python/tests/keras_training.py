@@ -26,7 +26,7 @@ from farandole.keras.variables import variables_of
 
 assert os.environ.get("WANTED_KERAS", keras.__version__) == keras.__version__
 
-ROWS = 24  # of a batch of all ranks together; each tested job size divides it
+ROWS = 24  # of a batch of all ranks together; a multiple of each tested number of ranks
 BATCHES = 4
 VOCABULARY_SIZE = 20
 EPOCHS = 2
@@ -294,7 +294,7 @@ class KerasTrainingChecks(KerasFixture):
             tf.config.list_physical_devices = original_function
 
     def check_models_that_are_not_compiled(self) -> None:
-        hvd.DistributedOptimizer(keras.optimizers.SGD(0.1))  # may change how models are compiled
+        hvd.DistributedOptimizer(keras.optimizers.SGD(0.1))  # may change how Keras compiles models
         assert make_model().predict(self.words[0], verbose=0).shape == (ROWS, 1)
 
     def check_optimizers_with_names_of_their_own(self) -> None:
@@ -342,8 +342,8 @@ class KerasTrainingChecks(KerasFixture):
             self.expect_different_replicas(model)
 
     def check_gradients_outside_of_the_group(self) -> None:
-        """The members train as one process on the data of all members. A rank outside of the group
-        trains alone."""
+        """The members of a process set train like one process that has the data of all members. A
+        rank outside of the set trains alone."""
         x, y = (np.reshape(data, (BATCHES, ROWS, -1)) for data in (self.words, self.y))
         for group in self.groups:
             members = group.ranks if group.included() else [self.rank]
@@ -642,8 +642,8 @@ class KerasTrainingChecks(KerasFixture):
             assert Path(best.filepath).exists()
 
     def check_a_model_from_a_file_with_xla(self) -> None:
-        """With jit_compile="auto", Keras saves its decision in the file, and this decision may be
-        XLA."""
+        """With jit_compile="auto", Keras decides whether to use XLA, and saves this decision in the
+        file."""
         if keras.config.backend() == "torch":
             return  # torch.compile would take minutes
         undistributed = make_model()

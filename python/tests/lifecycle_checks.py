@@ -114,7 +114,8 @@ class LifecycleChecks(Suite):
             if 10 <= cycle < 20 or cycle >= 50:
                 counts_by_cycle.append(resources())
         # A count may be one higher for a moment, because a connection to another host may still be
-        # closing. So the smallest later counts must not exceed the largest early counts.
+        # closing. So the smallest counts of the last ten cycles must not exceed the largest counts
+        # of the first ten counted cycles.
         (*counts, maps), (*later_counts, later_maps) = (
             [choose(values) for values in zip(*cycles, strict=True)]
             for choose, cycles in ((max, counts_by_cycle[:10]), (min, counts_by_cycle[10:]))
@@ -122,7 +123,7 @@ class LifecycleChecks(Suite):
         assert all(later <= count for count, later in zip(counts, later_counts, strict=True)), (
             counts_by_cycle
         )
-        assert later_maps < maps + 20, counts_by_cycle  # the C library's allocator also adds maps
+        assert later_maps < maps + 20, counts_by_cycle  # malloc also adds memory maps
 
     def check_yz_init_after_another_rank_has_left(self) -> None:
         """If a rank has left, the other ranks may call init() again without a shutdown()."""

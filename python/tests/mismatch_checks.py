@@ -77,12 +77,12 @@ class MismatchChecks(Suite):
     def check_a_wrong_batch_leaves_its_names_free(self) -> None:
         api, vector, scalar = self.api, self.tensor((2,)), self.tensor(())
         self.expect_error("reshape(1)", api.grouped_allgather, [vector, scalar], name="batch")
-        results = api.grouped_allgather([vector, vector], name="batch")  # its names are free again
+        results = api.grouped_allgather([vector, vector], name="batch")  # the names are free again
         self.expect_all(results, [np.concatenate(self.inputs_of_all((2,)))] * 2, "float32")
 
     def mismatches(self) -> Iterator[tuple[list[str], Call, Call]]:
-        """Yield words that the error must contain, the call of the other ranks, and the different
-        call of rank 0."""
+        """Yield triples: words that the error must contain, the call of the other ranks, and the
+        different call of rank 0."""
         for name, operation in OPERATIONS.items():
             for words, valid_arguments, different_arguments in operation.differences(
                 self.api, self.size
@@ -100,7 +100,7 @@ class MismatchChecks(Suite):
 
     def make_grouped_call(self, call: Call, right: Call, name: str) -> None:
         """Make the grouped form of `call` on three tensors. The second tensor has the shape and
-        dtype of `call`; the other two have those of `right`."""
+        dtype of `call`; the other two have the shape and dtype of `right`."""
         (operation, *kind, options), (_, *right_kind, _) = call, right
         tensors = [
             self.tensor(*shape_and_dtype) for shape_and_dtype in (right_kind, kind, right_kind)

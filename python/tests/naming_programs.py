@@ -20,7 +20,7 @@ import numpy as np
 from suite import Suite, needs_async
 
 PROGRAM_COUNT, STEP_COUNT, THREAD_COUNT = 6, 60, 3
-NAME_COUNT = 4  # few, so that programs often use a name that is already in use
+NAME_COUNT = 4  # few names, so that programs often use one that is in use
 
 
 @contextlib.contextmanager
@@ -105,7 +105,7 @@ class NamingPrograms(Suite):
         dropped_handles: list[Any] = []
 
         def wait(index: int) -> None:
-            if pending_calls[index][2] is None:  # take any unnamed call like it
+            if pending_calls[index][2] is None:  # wait for any unnamed call of this operation
                 alternatives = [
                     i
                     for i, call in enumerate(pending_calls)

@@ -14,15 +14,15 @@ import reference
 from reference import ABSOLUTE_TOLERANCES, OPS, RELATIVE_TOLERANCES, SHAPES, Shape, input_of
 from suite import Form, Suite, needs_async
 
-# Functions of the rank: the number of rows that it gives to an allgather.
+# Each function returns how many rows the rank `rank` gives to an allgather.
 ROWS: tuple[Callable[[int], int], ...] = (
     lambda rank: rank,
     lambda rank: 2,
     lambda rank: 3 * (rank == 0),
     lambda rank: 5000 * (1 + rank % 2),
 )
-# Functions of `sender` and `receiver`: the number of rows that one member of an alltoall sends to
-# another.
+# Each function returns how many rows the member `sender` of an alltoall sends to the member
+# `receiver`.
 SplitFunction = Callable[[int, int], int]
 SPLITS: tuple[SplitFunction, ...] = (
     lambda sender, receiver: 1,
@@ -40,12 +40,12 @@ SCATTERED_SHAPES: tuple[Shape, ...] = ((0, 2), (1,), (7,), (4, 3), (5, 2, 2), (8
 # three vectors, the result of the first two is combined with the third one.
 WORKED_ADASUMS: dict[int, list[tuple[list[Any], Any]]] = {
     2: [
-        ([3.0, 5.0], 4.0),  # of scalars, Adasum is the average, also if their signs differ
+        ([3.0, 5.0], 4.0),  # the Adasum of scalars is their average, even if their signs differ
         ([2.0, -1.0], 0.5),
         ([0.0, 7.0], 7.0),
         ([0.0, 0.0], 0.0),
         ([[1.0, 2.0], [-1.0, -2.0]], [0.0, 0.0]),
-        ([[1.0, 2.0], [-2.0, 1.0]], [-1.0, 3.0]),  # of orthogonal vectors, Adasum is the sum
+        ([[1.0, 2.0], [-2.0, 1.0]], [-1.0, 3.0]),  # the Adasum of orthogonal vectors is their sum
         ([[3.0, 4.0], [4.0, 3.0]], [91 / 25, 91 / 25]),
         ([[1.0, 0.0], [1.0, 1.0]], [5 / 4, 3 / 4]),
     ],
@@ -206,7 +206,8 @@ class OperationChecks(Suite):
     def expect_alltoall(
         self, group: Any, form: Form, dtype: str, splits: SplitFunction | None, unsent: int
     ) -> None:
-        """Check an alltoall. With splits, each member has `unsent` rows more than it sends."""
+        """Check an alltoall. If splits are given, each member sends all of its rows except the last
+        `unsent`."""
         members, member = range(group.size()), group.rank()
         lists = [[(splits or SPLITS[0])(s, r) for r in members] for s in members]
         rows = [sum(sender_splits) + unsent * (splits is not None) for sender_splits in lists]

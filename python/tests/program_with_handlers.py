@@ -25,7 +25,7 @@ def handlers_and_hooks() -> tuple[object, ...]:
     )
 
 
-threading.Thread(target=int).start()  # for threads, the C library handles signal 33
+threading.Thread(target=int).start()  # so that the C library sets its handler of signal 33
 faulthandler.enable()
 signal.signal(signal.SIGCHLD, lambda *_: None)
 signal.signal(signal.SIGUSR1, signal.SIG_IGN)

@@ -57,7 +57,8 @@ def allreduce(
 
 
 def adasum(arrays: Array) -> Array:
-    """Combine pairs of neighbours until one array is left. An array without a pair is kept."""
+    """Combine pairs of neighbours until one array is left. An array without a neighbour is kept for
+    the next round."""
     while len(arrays) > 1:
         pairs = [adasum_of_two(*arrays[i : i + 2]) for i in range(0, len(arrays) - 1, 2)]
         arrays = np.stack([*pairs, *arrays[len(pairs) * 2 :]])
@@ -117,8 +118,8 @@ class Call:
     op: str = "Sum"
     scales: tuple[float, float] = (1.0, 1.0)
     root: int = 0  # the member that sends
-    splits: Sequence[Sequence[int]] = ()  # by sender, then by receiver
-    rows: Sequence[int] = ()  # the first dimension by member; if empty, as in `shapes`
+    splits: Sequence[Sequence[int]] = ()  # indexed by the sender, then by the receiver
+    rows: Sequence[int] = ()  # each member's first dimension; if empty, as in `shapes`
 
     def member_shapes(self, member: int) -> list[Shape]:
         return [(self.rows[member], *s[1:]) if self.rows else s for s in self.shapes]
@@ -162,7 +163,8 @@ class Operation:
         raise NotImplementedError
 
     def differences(self, api: Any, size: int) -> Iterator[tuple[list[str], Arguments, Arguments]]:
-        """Yield words that the error must contain, a valid call, and a different call of rank 0."""
+        """Yield triples: words that the error must contain, a valid call, and a different call of
+        rank 0."""
         options = self.options(Call(self, "float32", ()), api, 0, range(size))
         shape = (size, 2) if self.has_rows else (4,)
         valid_arguments = (shape, "float32", options)

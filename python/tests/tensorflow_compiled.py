@@ -257,8 +257,8 @@ class TensorFlowCompiledChecks(Suite):
 
     def check_functions_of_an_earlier_job(self) -> None:
         """A function that was traced in an earlier job still works if it makes calls of all ranks,
-        or derivatives of allreduces. If it makes calls of a process set, it works if init() got the
-        same sets again: the set then has the same number."""
+        or derivatives of allreduces. If the function makes calls of a process set, init() must have
+        got the same sets again, so that the set has the same number."""
         world = tf.function(lambda x: hvd.allreduce(x, op=hvd.Sum))
         derivative = tf.function(lambda x: tf.gradients(hvd.allreduce(x, op=hvd.Sum), x)[0])
         gather_gradient = tf.function(lambda x: tf.gradients(hvd.allgather(x), x)[0])

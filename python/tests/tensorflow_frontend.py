@@ -35,5 +35,5 @@ class TensorFlowConformance(Conformance):
         super().__init__(TensorFlowFrontend())
 
     def check_tensorflow_needs_no_other_frontend(self) -> None:
-        """JAX is not checked, because TensorFlow imports it if it is installed."""
+        """The check ignores JAX, because TensorFlow imports JAX if JAX is installed."""
         assert not {"farandole.torch", "farandole.jax", "torch"} & set(sys.modules)

@@ -20,7 +20,7 @@ from farandole.elastic import HostsUpdatedInterrupt
 v1 = tf.compat.v1
 
 STEPS = 8
-ROWS = 12  # of all ranks together; each tested job size divides it
+ROWS = 12  # of all ranks together; a multiple of each tested number of ranks
 VOCABULARY_SIZE = 20
 
 
@@ -263,7 +263,7 @@ class TensorFlowTrainingChecks(Suite):
             for factor in (2, 4):
                 assert x.numpy() == 10.0
                 run(tf.constant(float(factor * self.rank)))
-            assert global_step.numpy() == 2  # each pass counts
+            assert global_step.numpy() == 2  # each pass counts as a step
             final_values.append(float(x.numpy()))
         assert final_values[0] == final_values[1]
         return final_values[0]
@@ -304,7 +304,7 @@ class TensorFlowTrainingChecks(Suite):
 
     def check_local_gradients_in_a_later_job(self) -> None:
         """A function averages local gradients. If the size of the job changes after the function
-        was traced, it must divide by the new size."""
+        was traced, the function must divide by the new size."""
         local_variable = tf.Variable(1.0)
 
         @tf.function

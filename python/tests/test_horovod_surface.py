@@ -107,7 +107,7 @@ def test_arguments_are_those_of_horovod(module: str) -> None:
         for name, text in public_names(module)
         if text is not None
         and (ours := attribute_of(module, name)) is not None
-        and text != "(*args, **kwargs)"  # its arguments are passed on to another library
+        and text != "(*args, **kwargs)"  # Horovod passes the arguments to another library
         and not has_arguments(ours, parse_arguments(text))
     }
     assert not different_functions

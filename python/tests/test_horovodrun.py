@@ -65,8 +65,8 @@ def values_of(*words: str) -> tuple[dict[str, Any], list[str]]:
 
 
 def settings(*words: str) -> list[str]:
-    """Return the words that horovodrun passes to `farandole run`, without those that it passes for
-    every job."""
+    """Return the words that horovodrun passes to `farandole run`, without the words that it passes
+    for every job."""
     line = launch.run_arguments(2, values_of(*words)[0], shows_time=False)
     assert line[: len(FIRST_WORDS)] == FIRST_WORDS
     variables = line[len(FIRST_WORDS) : len(FIRST_WORDS) + 6]

@@ -238,7 +238,8 @@ def test_a_death_ends_the_job_on_all_hosts(rank: int, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("seed", everyday_and_long(range(8), range(8, 100)))
 def test_ranks_that_end_right_after_their_last_call(seed: int, tmp_path: Path) -> None:
-    """What a rank has sent must arrive, even if it ends before the receivers have read it."""
+    """The data that a rank has sent must arrive, even if this rank ends before the receivers have
+    read it."""
     workers = ((1, 1), (2, 1), (1, 1, 1), (1, 2))[seed % 4]
     program = ["env", f"FARANDOLE_UNSEALED_DATA={seed // 4 % 2}", sys.executable]
     with Hosts(len(workers)) as hosts:
@@ -248,7 +249,7 @@ def test_ranks_that_end_right_after_their_last_call(seed: int, tmp_path: Path) -
 
 
 def test_a_rank_that_is_often_stopped_slows_the_others_down(tmp_path: Path) -> None:
-    """The sender may get far ahead of the stopped rank, but must not take this rank for lost."""
+    """The sender may get far ahead of the stopped rank, but must not treat this rank as lost."""
     program = [sys.executable, str(HERE / "slow_receiver.py")]
     with Hosts(2) as hosts:
         texts = run_program(hosts, (2, 2), tmp_path / "secret", *program)
@@ -301,7 +302,7 @@ def packets_of_a_broadcast(folder: Path, unsealed_data: bool) -> bytes:
         texts = run_program(hosts, (1, 1), folder / "secret", *program)
         deadline = time.monotonic() + TIMEOUT_SECONDS
         while not has_tensor(folder / "packets") and time.monotonic() < deadline:
-            time.sleep(0.05)  # the recorder may write the last packets after the job
+            time.sleep(0.05)  # the recorder may write the last packets after the job's end
     has_warned = "FARANDOLE_UNSEALED_DATA is set: everybody on the network can read" in "".join(
         texts
     )

@@ -32,7 +32,7 @@ EXPECTED_EXITS = {
 }
 # If a process prints one of these words, it has crashed.
 CRASH_WORDS = re.compile(r"Fatal Python|terminate called|Aborted|Segmentation|Exception ignored")
-# What Python prints if a second interrupt comes while the process already ends.
+# What Python prints if a second interrupt comes while the process ends because of the first one.
 INTERRUPTED_AT_EXIT = re.compile(
     r"^\[1\] Exception ignored in.*\n(?:\[1\] (?:Traceback| ).*\n)*\[1\] KeyboardInterrupt: *\n",
     re.M,
@@ -50,7 +50,7 @@ def test_leaving_with_calls_that_are_not_done(exit_name: str) -> None:
     assert not CRASH_WORDS.search(text), job.text
     if code == 1:
         exception = cause.removeprefix("has left the job (raised ").removesuffix(")")
-        assert f"raised {exception} " in job.text, job.text  # in the launcher's report
+        assert f"raised {exception} " in job.text, job.text  # the launcher reports this
     if exit_name == "shutdown in a handler":
         assert "raised: shutdown() was called before this call was done" in job.text
 

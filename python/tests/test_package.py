@@ -247,7 +247,7 @@ def test_two_threads_can_wait_for_a_handle() -> None:
     has_begun.wait()
     second_thread = threading.Thread(target=lambda: results.append(handle.wait()))
     second_thread.start()
-    second_thread.join(0.1)  # wait a little: an error would have ended the thread by then
+    second_thread.join(0.1)  # long enough for an error to end the thread
     may_end.set()
     first_thread.join()
     second_thread.join()
@@ -306,7 +306,7 @@ def test_only_errors_raised_from_a_loss_count_as_a_loss() -> None:
     loss, later_error = farandole.GroupLostError("rank 0 died"), RuntimeError("step 7")
     assert lifecycle._was_caused_by_lost_rank(loss)
     assert not lifecycle._was_caused_by_lost_rank(later_error)
-    later_error.__context__ = loss  # raised while the program handled the loss
+    later_error.__context__ = loss  # as if raised while the program handled the loss
     assert not lifecycle._was_caused_by_lost_rank(later_error)
     later_error.__cause__ = KeyError(3)
     assert not lifecycle._was_caused_by_lost_rank(later_error)
@@ -314,7 +314,7 @@ def test_only_errors_raised_from_a_loss_count_as_a_loss() -> None:
     assert not lifecycle._was_caused_by_lost_rank(later_error)
     later_error.__cause__.__cause__ = loss
     assert lifecycle._was_caused_by_lost_rank(later_error)
-    jax_error = RuntimeError("ABORTED: GroupLostError: rank 0 died")  # JAX's own error
+    jax_error = RuntimeError("ABORTED: GroupLostError: rank 0 died")  # an error of JAX's own class
     assert lifecycle._was_caused_by_lost_rank(jax_error)
 
 
@@ -333,7 +333,7 @@ def test_a_fork_during_shutdown_leaves_no_engine_to_the_child(
     lifecycle.shutdown()
     assert abandoned == [True]
     assert lifecycle._process.is_child_of_member
-    assert lifecycle._process.leaving == ()
+    assert lifecycle._process.leaving_engines == ()
 
 
 def test_a_wrong_setting_is_named() -> None:

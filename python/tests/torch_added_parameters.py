@@ -1,5 +1,5 @@
 """Checks of parameters that a program adds to an optimizer after its construction, of parameters
-that occur twice, and of parameters that it puts into param_groups itself."""
+that occur twice, and of parameters that the program puts into param_groups itself."""
 
 from __future__ import annotations
 
@@ -48,7 +48,8 @@ class AddedParameterChecks(OptimizerFixture):
         assert "`4.bias`" in text, text
 
     def check_a_parameter_that_occurs_twice(self) -> None:
-        """torch only warns about such a parameter, and updates it twice in each step."""
+        """If a parameter occurs twice, torch only warns, and updates this parameter twice in each
+        step."""
         model, reference = network(), network()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -74,8 +75,8 @@ class AddedParameterChecks(OptimizerFixture):
         self.expect_error("are not combined", optimizer.step)
 
     def check_parameters_in_param_groups_that_were_not_added(self) -> None:
-        """The optimizer does not combine the gradients of such parameters, so the first gradient
-        leads to an error."""
+        """If the program puts parameters into param_groups itself, the optimizer does not combine
+        their gradients. So the first such gradient leads to an error."""
         if self.size == 1:
             return
         model = network()

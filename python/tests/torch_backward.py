@@ -143,7 +143,8 @@ class BackwardChecks(OptimizerFixture):
             self.expect_equal(model, reference)
 
     def check_grad_scaler(self) -> None:
-        """A scaler needs no synchronize(). If one rank overflows, all ranks skip that step."""
+        """A scaler needs no synchronize(). If gradients of one rank overflow, all ranks skip that
+        step."""
         for groups in (0, 4):
             model, reference = convolutional_network().double(), convolutional_network().double()
             inner, wrapped_optimizer = (
@@ -428,8 +429,8 @@ class BackwardChecks(OptimizerFixture):
         self.expect_equal(model, reference)
 
     def check_a_pass_that_was_not_declared(self) -> None:
-        """If a program makes a second pass in a step without having declared it, the pass would add
-        to gradients that are already combined. So it must fail."""
+        """If a program makes a second pass in a step without having declared it, this pass would
+        add to gradients that are already combined. So the second pass must fail."""
         if self.size == 1:
             return
         model = network()
@@ -484,7 +485,7 @@ class BackwardChecks(OptimizerFixture):
             pass
 
         def loss(module: nn.ModuleList, rank: int, step: int) -> torch.Tensor:
-            return branch_loss(module, [rank % 3], rank, step)  # combined in step()
+            return branch_loss(module, [rank % 3], rank, step)  # step() combines these gradients
 
         for step in range(3):
             optimizer.zero_grad()
@@ -513,7 +514,7 @@ class BackwardChecks(OptimizerFixture):
         )
         reference_optimizer = torch.optim.SGD(reference.parameters(), lr=0.1)
         for passes in (3, 1, 2, 1):
-            optimizer.zero_grad()  # before the new number, because zero_grad() restarts the count
+            optimizer.zero_grad()  # first, because zero_grad() restarts the count of passes
             optimizer.set_backward_passes_per_step(passes)
             expected = [passes * gradient for gradient in self.mean_gradients(model, passes)]
             for _ in range(passes):
@@ -530,8 +531,8 @@ class BackwardChecks(OptimizerFixture):
         self.expect_equal(model, reference)
 
     def check_an_error_of_the_program_in_backward(self) -> None:
-        """A hook of the program raises an error, so backward() does, too. If all ranks discard the
-        gradients, training goes on."""
+        """A hook of the program raises an error, so backward() raises this error, too. If all ranks
+        discard the gradients, training goes on."""
         model, reference = network(), network()
         optimizer = hvd.DistributedOptimizer(
             torch.optim.SGD(model.parameters(), lr=0.1), groups=100
@@ -612,7 +613,7 @@ class BackwardChecks(OptimizerFixture):
         for step in range(4):
             optimizer.zero_grad()
             loss(model, self.rank, step).backward()
-            model.weight.grad._values().mul_(0.5)  # unseen by torch's version counter
+            model.weight.grad._values().mul_(0.5)  # torch's version counter does not count this
             optimizer.step()
         half_loss = lambda m, rank, step: loss(m, rank, step) / 2  # noqa: E731
         self.train_reference(reference, reference_optimizer, range(4), half_loss)

@@ -32,7 +32,7 @@ class BatchNormChecks(Suite):
     def layers(self, affine: bool = True, **options: object) -> tuple[torch.nn.Module, ...]:
         sync = hvd.SyncBatchNorm(CHANNELS, affine=affine, **options)
         batch_norm = torch.nn.BatchNorm2d(CHANNELS, affine=affine, **options)
-        batch_norm._check_input_dim = lambda input: None  # allow any dimensions
+        batch_norm._check_input_dim = lambda input: None  # allow any number of dimensions
         if affine:
             for layer in (sync, batch_norm):
                 layer.weight.data = torch.arange(1.0, CHANNELS + 1)

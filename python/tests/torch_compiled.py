@@ -1,5 +1,5 @@
-"""Checks of torch.compile. Training with it gives the same parameters as in one process without
-it."""
+"""Checks of torch.compile. Training with torch.compile gives the same parameters as training in one
+process without torch.compile."""
 
 import copy
 from collections.abc import Callable, Iterator
@@ -82,7 +82,7 @@ class CompiledChecks:
         for batch in batches():
             reference_step(batch)
             step(batch[hvd.rank() :: hvd.size()])
-        # The converted model has the same names of tensors, and after training the same running
+        # The two models have the same names of tensors, and after training the same running
         # statistics.
         torch.testing.assert_close(model.state_dict(), single_process.state_dict())
         torch.testing.assert_close(compiled(model.eval())(batch), single_process.eval()(batch))

@@ -87,8 +87,8 @@ def network() -> nn.Module:
 
 
 class Branches(nn.Module):
-    """A model that uses only one of its layers in each pass: in the same pass, another one on each
-    rank."""
+    """A model that uses only one of its layers in each pass. In the same pass, each rank uses a
+    different layer."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -400,8 +400,8 @@ def compare(scenario: Callable[[], Iterator[torch.Tensor]]) -> None:
 
 
 class InterruptedHandle:
-    """A handle whose wait() raises `error` or, while the test has not set it, KeyboardInterrupt, as
-    after Ctrl-C."""
+    """A handle whose wait() raises `error`. Until the test sets `error`, wait() raises a
+    KeyboardInterrupt, as after Ctrl-C."""
 
     error: Exception | None = None
 
@@ -449,7 +449,7 @@ class MultiHostChecks:
         """torch reads these properties of a group in batch_isend_irecv(), for meshes and for
         checkpoints.
 
-        torch reads some of them only from version 2.14 on.
+        torch reads some of them only since version 2.14.
         """
         init_process_group("farandole")
         group = dist.group.WORLD
@@ -541,8 +541,8 @@ class MultiHostChecks:
         dist.destroy_process_group()
 
     def check_a_call_that_one_rank_cannot_make(self) -> None:
-        """One rank cannot make a call, so it fails on all ranks. All ranks count the call, so that
-        later calls still match."""
+        """One rank cannot make a call, so the call fails on all ranks. All ranks count the call, so
+        that later calls still match."""
         init_process_group("farandole")
         makes_mistake, count, sum_op = rank() == 0, size() * 2, dist.ReduceOp.SUM
         splits = [9] * size() if makes_mistake else [2] * size()
@@ -593,7 +593,7 @@ class MultiHostChecks:
 
     def check_an_error_that_is_there_before_backward_waits(self) -> None:
         """A call of DistributedDataParallel has failed before backward() waits for it.
-        DistributedDataParallel must not take the error for a result."""
+        DistributedDataParallel must not treat the error as a result."""
         init_process_group("farandole")
         original_allreduce = ProcessGroup.allreduce
 
@@ -620,7 +620,7 @@ class MultiHostChecks:
         def backward(count: int, error: Exception | None) -> None:
             def hook(_gradient: torch.Tensor) -> None:
                 dist.all_reduce(torch.ones(count), async_op=True).get_future()
-                hvd.barrier()  # the other ranks make the call afterwards
+                hvd.barrier()  # the other ranks make the allreduce after this barrier
                 if error is not None:
                     raise error
 
@@ -703,7 +703,7 @@ class DistributedChecks(MessageChecks, ChecksWithoutGloo):
     def check_gloo_finds_its_ranks_through_the_engine(self) -> None:
         init_process_group("gloo")
         assert (dist.get_rank(), dist.get_world_size()) == (hvd.rank(), hvd.size())
-        dist.barrier()  # or else a rank could end while another one connects to it
+        dist.barrier()  # without it, a rank could end while another one connects to it
         dist.destroy_process_group()
         hvd.shutdown()
 

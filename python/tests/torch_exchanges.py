@@ -91,7 +91,7 @@ def loss_of(model: nn.Module, step: int, of_rank: int) -> torch.Tensor:
 
 def parameters_after_training(parallel: nn.Module, model: nn.Module, ranks: list[int]) -> Tensors:
     """Train `parallel` with the mean of the losses of these ranks. Return the parameters of
-    `model`, which it wraps."""
+    `model`, which `parallel` wraps."""
     optimizer = torch.optim.SGD(parallel.parameters(), lr=0.1)
     for step in range(STEPS):
         optimizer.zero_grad()

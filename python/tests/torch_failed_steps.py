@@ -88,8 +88,8 @@ class FailedStepChecks(OptimizerFixture):
             self.expect_same_everywhere(model)
 
     def check_a_step_that_is_repeated_uses_the_same_sums(self) -> None:
-        """The step fails on one rank or on all ranks. These ranks repeat it at once, with the
-        gradients that are already combined."""
+        """The step fails on one rank or on all ranks. These ranks repeat the step immediately, with
+        the gradients that are already combined."""
         for rank in (0, None):
             model, reference = network(), network()
             wrapped_optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -170,8 +170,9 @@ class FailedStepChecks(OptimizerFixture):
             self.expect_equal(model, model_before, tolerance=0)
 
     def check_optimizers_that_step_within_backward(self) -> None:
-        """Each parameter has an optimizer of its own. A hook calls its step() as soon as the
-        gradient is complete, so that the program can free the gradient's memory."""
+        """Each parameter has an optimizer of its own. A hook calls step() of the parameter's
+        optimizer as soon as the gradient is complete, so that the program can free the gradient's
+        memory."""
         model, reference = network(), network()
         reference_optimizer = torch.optim.SGD(reference.parameters(), lr=0.1)
         optimizers = {}

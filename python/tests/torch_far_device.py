@@ -1,5 +1,5 @@
 """Checks of tensors on the device of far_device.py. No other suite may run in the same process,
-because PyTorch then takes this device for the machine's accelerator, even if there is a GPU."""
+because PyTorch then uses this device as the machine's accelerator, even if there is a GPU."""
 
 from __future__ import annotations
 

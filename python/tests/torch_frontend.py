@@ -102,7 +102,7 @@ class TorchConformance(Conformance):
         )
 
     def check_torch_gradients(self) -> None:
-        mean = torch.tensor((self.size + 1) / 2)  # of 1 ... size
+        mean = torch.tensor((self.size + 1) / 2)  # the mean of 1 ... size
         expect = self.expect_gradients_alone_and_grouped
         for op, factor in ((hvd.Sum, self.size), (hvd.Average, 1)):
             scales = {"prescale_factor": 2.0, "postscale_factor": 0.25}
@@ -219,7 +219,7 @@ class TorchConformance(Conformance):
     def check_torch_other_threads_run_during_a_wait(self) -> None:
         if self.size == 1:
             return
-        if self.rank != 0:  # the first call of these ranks needs rank 0's second thread
+        if self.rank != 0:  # the first call of the other ranks waits for rank 0's second thread
             hvd.allreduce(torch.ones(2), name="early")
             hvd.allreduce(torch.ones(2), name="late")
             return

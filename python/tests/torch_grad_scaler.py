@@ -1,5 +1,5 @@
-"""Checks that a GradScaler works as in one process, also if step() combines gradients that
-backward() could not.
+"""Checks that a GradScaler works as in one process, even if step() combines gradients that
+backward() could not combine.
 
 In all checks, the gradients of one rank overflow in some steps.
 """
@@ -110,7 +110,7 @@ class GradScalerChecks(OptimizerFixture):
             self.compare_scaled(self.overflowing(uneven_loss, 0), make_optimizer)
             self.compare_scaled(self.overflowing(changing_loss, self.size - 1), make_optimizer)
             self.compare_scaled(self.overflowing(changing_loss, 0), make_optimizer)
-            if self.size > 1:  # torch alone needs a gradient
+            if self.size > 1:  # in one process, torch needs a gradient
                 self.compare_scaled(
                     self.overflowing(loss_without_a_batch, self.size - 1), make_optimizer
                 )
@@ -156,7 +156,7 @@ class GradScalerChecks(OptimizerFixture):
 
     def check_unscaling_too_early_is_one_error(self) -> None:
         """Gradients that some rank has not computed are combined only in step(). If a program
-        unscales or clips them before, all ranks get an error, also those that have computed
+        unscales or clips them before step(), all ranks get an error, even those that have computed
         them."""
         if self.size == 1:
             return
@@ -191,7 +191,7 @@ class GradScalerChecks(OptimizerFixture):
         assert (hvd.allgather(torch.tensor([failed_step])) == failed_step).all()
         optimizer.zero_grad()
         scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
-        for step in range(6):  # as the text of the error advises
+        for step in range(6):  # this loop does what the text of the error advises
             optimizer.zero_grad()
             scaler.scale(loss(model, self.rank, step)).backward()
             optimizer.synchronize()
@@ -228,7 +228,7 @@ class GradScalerChecks(OptimizerFixture):
 
     def check_other_readers_of_the_attribute(self) -> None:
         """GradScaler.step() reads the attribute _step_supports_amp_scaling, and then the gradients
-        are combined. If other code reads it, this must not happen."""
+        are combined. If other code reads the attribute, the gradients must not be combined."""
         model = branches()
         for make_optimizer, expected in ((make_adam, False), (make_fused_adam, True)):
             optimizer: Any = hvd.DistributedOptimizer(make_optimizer(model.parameters()))

@@ -34,8 +34,8 @@ def sum_of_ones(group: Any) -> float:
 
 class MemberGroupChecks:
     def check_a_group_that_only_its_members_make(self) -> None:
-        """Ranks may have made different numbers of groups before. torch's name for a group contains
-        this number, so the ranks may have different names for one group."""
+        """Ranks may have made different numbers of earlier groups. torch's name for a group
+        contains this number, so the ranks may have different names for one group."""
         init_process_group("farandole")
         if rank() == 0:
             assert sum_of_ones(dist.new_group([0], **MEMBERS_ALONE)) == 1
@@ -158,8 +158,7 @@ class GroupsOverHosts:
         dist.destroy_process_group()
 
     def check_groups_that_are_made_and_destroyed(self) -> None:
-        """When the members make a later group, they have made different numbers of groups
-        before."""
+        """Before the members make this group, they have made different numbers of other groups."""
         init_process_group("farandole")
         descriptors = 0
         for number in range(8):
@@ -192,7 +191,7 @@ class GroupsOverHosts:
         assert not hvd.is_initialized()
         if rank() in (0, 2):
             expect_results(group, [0, 2])
-        dist.barrier()  # on Gloo
+        dist.barrier()  # this call uses Gloo
         dist.destroy_process_group()
 
     def check_a_group_that_the_engine_of_the_job_has(self) -> None:

@@ -1,6 +1,7 @@
 """Checks unusual things that programs do between backward() and step(), or with an optimizer.
 
-docs/training.md has a table of these things. Each one works as in one process, or raises an error.
+docs/training.md has a table of these things. Each of these things works as in one process, or
+raises an error.
 """
 
 from __future__ import annotations
@@ -106,7 +107,7 @@ class HabitChecks(OptimizerFixture):
     # What works
 
     def check_skipped_steps(self) -> None:
-        """All ranks may skip a step, however they drop the gradients."""
+        """All ranks may skip a step, in whatever way they drop the gradients."""
 
         for drop_gradients in (
             set_gradients_to_none,
@@ -216,7 +217,7 @@ class HabitChecks(OptimizerFixture):
 
         def program(model: nn.Module, optimizer: Any, run_pass: Any) -> None:
             for step in range(10):
-                if step in (0, 5):  # an epoch has two passes, two passes and one pass
+                if step in (0, 5):  # an epoch has steps of two, two and one pass
                     optimizer.zero_grad()
                 run_pass(model, step)
                 if step % 5 in (1, 3):
@@ -226,8 +227,8 @@ class HabitChecks(OptimizerFixture):
         self.compare_programs(program, backward_passes_per_step=2)
 
     def check_layers_that_each_rank_drops(self) -> None:
-        """The first step uses all layers. Then each rank leaves out one layer, another one in each
-        step."""
+        """The first step uses all layers. Then each rank leaves out one layer, a different one in
+        each step."""
         if self.size == 1:  # a gradient that no rank has stays None
             return
 
@@ -307,7 +308,7 @@ class HabitChecks(OptimizerFixture):
             self.expect_equal(*models)
 
     def check_a_frozen_parameter_that_cannot_be_trained(self) -> None:
-        """torch allows no hook on it."""
+        """torch allows no hook on a parameter that cannot be trained."""
         model = network()
         integer_parameter = nn.Parameter(torch.arange(3), requires_grad=False)
         with torch.inference_mode():

@@ -26,7 +26,8 @@ Hook = Callable[[object, dist.GradBucket], Future]
 
 
 def expect_same_training(hook: Hook) -> None:
-    """Check that a training with this hook has the result of one with torch's allreduce hook."""
+    """Check that training with this hook has the same result as training with torch's allreduce
+    hook."""
     actual = train_parallel(network(), hook)
     expected = train_parallel(network(), default_hooks.allreduce_hook)
     assert all(itertools.starmap(torch.allclose, zip(actual, expected, strict=True)))
@@ -58,7 +59,7 @@ class HookChecks:
         dist.destroy_process_group()
 
     def check_power_sgd(self) -> None:
-        """Its callbacks make two more calls. All ranks get the same parameters."""
+        """The callbacks of PowerSGD make two more calls. All ranks get the same parameters."""
         init_process_group("farandole")
         parallel = DistributedDataParallel(network(), bucket_cap_mb=0.001)
         state = powerSGD_hook.PowerSGDState(
@@ -84,7 +85,8 @@ class HookChecks:
         dist.destroy_process_group()
 
     def check_an_optimizer_that_steps_within_backward(self) -> None:
-        """Only the rank that steps waits for the chained future of a bucket."""
+        """Only the rank that updates the parameters of a bucket waits for the chained future of
+        this bucket."""
         init_process_group("farandole")
         parallel = DistributedDataParallel(network(), bucket_cap_mb=0.0001)
         optimizer = ZeroRedundancyOptimizer(

@@ -114,7 +114,7 @@ class InPlaceChecks(Suite):
             hvd.allreduce_(torch.full((5000,), float(self.rank + 1)), name="dropped")
         hvd.barrier()
         assert all(bool((other == -1).all()) for other in other_tensors)
-        hvd.allreduce_(torch.ones(1), name="after")  # so rank 0 completes its calls
+        hvd.allreduce_(torch.ones(1), name="after")  # this wait lets rank 0 complete its calls
         assert torch.equal(kept_tensor, torch.full((5000,), (self.size + 1) / 2)), kept_tensor
 
     def interrupt(self, call: Callable[[], object]) -> None:

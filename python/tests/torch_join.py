@@ -193,7 +193,7 @@ class JoinChecks(OptimizerFixture):
         """A signal interrupts join() on one rank, which then calls it again. Afterwards, all ranks
         train on."""
         if self.size == 1:
-            return  # join() would not wait for another rank
+            return  # join() would have no other rank to wait for
         model = network()
         hvd.broadcast_parameters(model.state_dict(), root_rank=0)
         optimizer = hvd.DistributedOptimizer(

@@ -150,7 +150,7 @@ class LayoutChecks:
         assert torch.equal(weight.detach(), torch.full((3,), -1 - (self.size + 1) / 2))
 
     def check_a_copied_process_set_is_that_of_this_rank(self) -> None:
-        if self.size == 1:  # in a job of one, these would be the ranks of the world
+        if self.size == 1:  # with one rank, this set would be the world
             return
         last_rank_set = hvd.add_process_set([self.size - 1])
         for copied in (

@@ -511,7 +511,7 @@ class OptimizerChecks:
         for number in (1, 2):
             if self.rank > 0:
                 for _ in range(100):
-                    torch.linalg.svdvals(torch.ones(60, 60))  # makes this rank slow
+                    torch.linalg.svdvals(torch.ones(60, 60))  # takes time
             square_loss(model, self.rank, number).backward()
             optimizer.load_state_dict(optimizer.state_dict())
             optimizer.zero_grad(set_to_none=False)
@@ -711,7 +711,7 @@ class OptimizerChecks:
         return self.expect_error("do not have the same parameters", step)
 
     def check_different_parameters_are_an_error(self) -> None:
-        """Ranks with different parameters get an error, even if these would fit into one bucket."""
+        """Different parameters are an error, even if the parameters would fit into one bucket."""
         if self.size == 1:
             return
         is_last = self.rank == self.size - 1

@@ -64,7 +64,7 @@ class PairingChecks(OptimizerFixture):
         reference_optimizer = torch.optim.SGD(reference.parameters(), lr=0.1)
         self.train(model, optimizer, range(2))
         averaged_model = copy.deepcopy(model)
-        square_loss(averaged_model, self.rank, self.rank).backward()  # without the other ranks
+        square_loss(averaged_model, self.rank, self.rank).backward()  # combines no gradients
         for averaged_parameter, parameter in zip(
             averaged_model.parameters(), model.parameters(), strict=True
         ):

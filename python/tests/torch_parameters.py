@@ -248,7 +248,7 @@ class ParameterChecks:
         self.train(model, optimizer)
 
     def check_a_new_job_is_checked_from_its_first_step(self) -> None:
-        """In a new job, all ranks compare after the first step, also those that keep their
+        """In a new job, all ranks compare after the first step, even those that keep their
         optimizer."""
         self.restart(1000)
         model = network()
@@ -269,7 +269,7 @@ class ParameterChecks:
         part."""
         default_bytes, periodic_check.PART_BYTES = periodic_check.PART_BYTES, 24
         self.restart(2)
-        for element in range(4):  # the element of the second weight that differs
+        for element in range(4):  # this element of the second weight differs
             model = network()
             optimizer = hvd.DistributedOptimizer(
                 torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters()

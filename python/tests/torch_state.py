@@ -171,8 +171,8 @@ class StateChecks:
             self.expect_same_everywhere(model)
 
     def check_broadcast_of_state_that_no_rank_has(self) -> None:
-        """If no optimizer has a state yet, the broadcast makes it. Training must go on as without
-        the broadcast."""
+        """If no optimizer has a state yet, the broadcast makes a state for each one. After that,
+        training must go on as it would without the broadcast."""
         makers: list[Callable[[Any], torch.optim.Optimizer]] = [
             lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, weight_decay=0.1),
             lambda p: torch.optim.Adam(p, weight_decay=0.1, amsgrad=True),
@@ -215,7 +215,7 @@ class StateChecks:
 
         optimizer_of_the_program = OptimizerOfTheProgram(
             network().parameters(), {}
-        )  # without a learning rate
+        )  # its options have no learning rate
         hvd.broadcast_optimizer_state(optimizer_of_the_program, 0)
         assert (
             all(state == {"step": 0} for state in optimizer_of_the_program.state.values())
@@ -224,7 +224,7 @@ class StateChecks:
         table = nn.Embedding(5, 2, sparse=True)
         values = table.weight.detach().clone()
         sparse = torch.optim.SparseAdam(table.parameters())
-        hvd.broadcast_optimizer_state(sparse, 0)  # gets no state
+        hvd.broadcast_optimizer_state(sparse, 0)  # this optimizer gets no state
         assert torch.equal(table.weight, values)
         assert not sparse.state_dict()["state"]
         table(torch.tensor([1])).sum().backward()  # a gradient of zeros would make its state dense
@@ -376,7 +376,7 @@ class StateChecks:
 
     def check_a_scheduler_sees_the_options_that_were_sent(self) -> None:
         """A scheduler that was made for the wrapped optimizer reads the options of this optimizer.
-        It must see the options that the root has sent, also after the root has loaded a
+        The scheduler must see the options that the root has sent, even after the root has loaded a
         checkpoint."""
         model = network()
         wrapped_optimizer = torch.optim.Adam(model.parameters(), lr=1.0 if self.rank else 0.8)

@@ -95,7 +95,7 @@ def living_threads() -> int:
     """Count the threads of this process. A thread that was joined may still be ending."""
     count = 0
     for task in Path("/proc/self/task").iterdir():
-        with suppress(OSError):  # the thread has ended meanwhile
+        with suppress(OSError):  # the thread may have ended
             flags = int((task / "stat").read_text().rpartition(")")[2].split()[6])
             count += not flags & PF_EXITING
     return count
@@ -129,9 +129,9 @@ class TorchSurface(Suite):
             getattr(hvd, name)
 
     def check_queries(self) -> None:
-        """Scripts choose their calls by these answers."""
+        """Scripts use the answers of these functions to choose their calls."""
         assert hvd.gloo_built() and hvd.mpi_built() and hvd.gloo_enabled()
-        assert hvd.mpi_enabled()  # scripts use Adasum only if this is true
+        assert hvd.mpi_enabled()  # scripts use Adasum only if mpi_enabled() is true
         assert hvd.mpi_threads_supported() is True
         assert hvd.nccl_built() == 0 and isinstance(hvd.nccl_built(), int)
         for query in (hvd.ccl_built, hvd.ddl_built, hvd.cuda_built, hvd.rocm_built):
@@ -247,7 +247,7 @@ class TorchSurface(Suite):
 
     def check_a_call_is_collected_twice(self) -> None:
         """If a signal handler raises an exception between the two steps of synchronize(), the
-        program calls it again, so the call is collected twice."""
+        program calls synchronize() again, so the call is collected twice."""
         engine, tensor = lifecycle.engine(), torch.ones(2)
         for root_rank in (0, self.size):  # with this root rank, the call fails
             call = core.broadcast("collected twice", 0, view_of(tensor, tensor, tensor), root_rank)

@@ -171,7 +171,7 @@ class TrainingChecks(OptimizerFixture):
         self.compare(0.05, compression=hvd.Compression.bf16, groups=2)
         self.compare(0.02, compression=hvd.Compression.fp16, gradient_predivide_factor=2.0)
         self.compare(compression=DoublingCompressor)
-        assert self.size == 1 or (16, 5) in DoublingCompressor.shapes  # a parameter's own shape
+        assert self.size == 1 or (16, 5) in DoublingCompressor.shapes  # the shape of one parameter
 
     def compare_with_batches_per_step(
         self, model: nn.Module, steps: Sequence[Sequence[int]], options: dict[str, Any]
@@ -378,7 +378,7 @@ class TrainingChecks(OptimizerFixture):
                 module_optimizer.zero_grad()
                 for number in range(passes):
                     square_loss(module, self.rank, 2 * step + number).backward()
-            optimizer.synchronize()  # has no effect with Adasum
+            optimizer.synchronize()  # with Adasum, this call has no effect
             optimizer.step()
             local_optimizer.step()
             for name, parameter in local_model.named_parameters():
@@ -413,7 +413,7 @@ class TrainingChecks(OptimizerFixture):
 
     def check_adasum_with_a_grad_scaler_skips_the_same_steps_on_all_ranks(self) -> None:
         """One rank's overflow skips a step on all ranks, with and without unscale_()."""
-        overflows = {2: 0, 4: self.size - 1}  # step: the rank whose loss overflows
+        overflows = {2: 0, 4: self.size - 1}  # for each such step: the rank whose loss overflows
         for unscales, scales_loss in ((False, True), (True, True), (False, False)):
             torch.manual_seed(5)
             model = nn.Linear(3, 2)

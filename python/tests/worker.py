@@ -24,7 +24,7 @@ def run_suite(suite: str) -> None:
     checks = getattr(importlib.import_module(module), name)()
     for attribute in dir(checks):
         if attribute.startswith("check_"):
-            faulthandler.dump_traceback_later(CHECK_TIMEOUT_SECONDS, exit=True)  # anew
+            faulthandler.dump_traceback_later(CHECK_TIMEOUT_SECONDS, exit=True)  # restart the timer
             begin = time.monotonic()
             getattr(checks, attribute)()
             print(f"{attribute} {time.monotonic() - begin:.2f} s", flush=True)

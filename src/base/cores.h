@@ -1,6 +1,6 @@
-// Which cores a process may use. The launcher needs this to choose how many threads a worker gets,
-// and to bind workers to cores. An engine needs it to choose whether to spin or to sleep while it
-// waits. A *hardware thread* is what Linux calls a CPU: a core has one, or several if it has
+// Which cores a process may use. The launcher uses this to choose how many threads a worker gets,
+// and to bind workers to cores. An engine uses it to choose whether a waiting thread spins or
+// sleeps. A *hardware thread* is what Linux calls a CPU: a core has one, or several if it has
 // hyper-threads.
 #pragma once
 

@@ -1,5 +1,5 @@
-// Writes and reads the fields of a message in the same order. One function visits all fields of a
-// message. The same function is used for writing and for reading:
+// Writes and reads the fields of a message in the same order. For each kind of message, one
+// function visits all fields, for writing and for reading:
 //   void fields(auto& visit, auto& message) { visit(message.rank), visit(message.name); }
 #pragma once
 

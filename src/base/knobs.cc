@@ -84,7 +84,8 @@ std::string text_of(const Value& value) {
     return std::to_string(std::chrono::duration_cast<std::chrono::seconds>(value).count());
 }
 
-// The environment variable that sets a knob, and its text. `variable` is empty if none is set.
+// The environment variable that sets a knob, and its text. `variable` is empty if no variable sets
+// the knob.
 struct KnobSource {
   std::string_view variable;
   std::string_view text;

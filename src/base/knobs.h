@@ -40,9 +40,9 @@ Status read_knobs(Knobs& knobs, const Environment& environment);
 // limit, the warning must come before the ranks reach this limit, even if the user has switched
 // warnings off.
 std::chrono::seconds stall_warning_time(const Knobs& knobs);
-// Returns the file of the timeline that starts with the job. Empty if none starts with the job.
-// With the path DYNAMIC, Horovod allows a later start_timeline(). Here this is always allowed, so
-// DYNAMIC counts as empty.
+// Returns the file of the timeline that starts with the job. Empty if no timeline starts with the
+// job. With the path DYNAMIC, Horovod allows a later start_timeline(). Here this is always allowed,
+// so DYNAMIC counts as empty.
 std::string timeline_path_of(const Knobs& knobs);
 // Sets one knob. Errors show `shown_name`, the flag or variable that the user has set, such as
 // "--log-level". Errors: kFixCall if the text is not an allowed value.

@@ -12,7 +12,7 @@ namespace {
 
 struct LevelRow {
   Level level;
-  std::string_view name;  // the word that the knob uses
+  std::string_view name;  // the word of the knob log_level
   spdlog::level::level_enum spdlog_level;
 };
 

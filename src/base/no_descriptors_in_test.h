@@ -9,7 +9,7 @@
 
 namespace farandole {
 
-// While an object of this class lives, this process cannot open any file, because every descriptor
+// While an object of this class exists, this process cannot open any file, because every descriptor
 // below the limit is in use.
 class NoFreeDescriptors {
  public:

@@ -62,7 +62,7 @@ std::optional<std::string> file_text(const std::string& path) {
   std::array<char, 4096> buffer{};
   while (file && (file.read(buffer.data(), buffer.size()), file.gcount() > 0))
     text.append(buffer.data(), static_cast<std::size_t>(file.gcount()));
-  if (!file.eof()) return std::nullopt;  // it cannot be read, or it is a folder
+  if (!file.eof()) return std::nullopt;  // the file cannot be read, or the path is a folder
   return text;
 }
 

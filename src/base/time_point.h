@@ -1,5 +1,5 @@
-// Points in time on the monotonic clock of one host. Rooms that may not read the clock get them as
-// arguments.
+// Points in time on the monotonic clock of one host. Rooms that may not read the clock get the time
+// as an argument.
 #pragma once
 
 #include <chrono>

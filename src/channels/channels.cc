@@ -36,8 +36,8 @@ bool has_unacknowledged_bytes(const Connection& connection) {
 // The interval at which wait_until_connected() calls `interrupted`.
 constexpr std::chrono::milliseconds kInterruptCheckInterval(100);
 // If the program computes, no thread of this rank receives. After this time, the network thread
-// reports the frames that wait. The time must be much shorter than TcpOptions::silence_max, and
-// longer than most programs compute between two calls.
+// reports the frames that wait. The time must be much shorter than TcpOptions::silence_max. It must
+// be longer than the time that most programs compute between two calls.
 constexpr std::chrono::seconds kTrafficReportDelay(1);
 // The longest time for which stop() sleeps before it checks its deadline again.
 constexpr std::chrono::milliseconds kStopPollTimeout(20);
@@ -103,7 +103,8 @@ void Channels::run() {
       ring_calls_seen = ring_on_arrival_calls_;
       next_report = time_now() + kTrafficReportDelay;
     }
-    // Ring last, because the woken thread must see what report_traffic() has told the owner.
+    // Ring last, because the thread that this wakes must see what report_traffic() has told the
+    // owner.
     doorbells_.ring_self();
   }
 }
@@ -260,7 +261,7 @@ bool Channels::accept(TimePoint now) {
     const int rank = static_cast<int>(party.number);
     if (party.role != Role::kWorker || rank < 0 || rank >= doorbells_.size() ||
         rank == options_.rank)
-      continue;  // only the other workers dial us
+      continue;  // only other workers of the job may dial us
     if (rank > options_.rank) {
       channel_for_messages(rank, now);
       continue;
@@ -304,7 +305,7 @@ void Channels::attach(Entry& entry, std::unique_ptr<Connection> connection) {
 void Channels::fail(int rank, Entry& entry, std::string text) {
   if (entry.channel->connection() == nullptr) --connecting_;
   // If we have received nothing, the peer may be alive: a peer that leaves, or that has given up
-  // this channel, accepts a connection and closes it at once.
+  // this channel, accepts a connection and closes it without sending anything.
   const bool was_used = entry.channel->has_received();
   entry.failed = true;
   entry.channel->give_up();
@@ -323,7 +324,8 @@ void Channels::watch_once(int descriptor, std::uint32_t events) const {
 }
 
 void Channels::ring_on_arrival() {
-  // Count this call first, because the next event of a socket that is armed below is a new event.
+  // Count this call first: the next event of a socket that is watched again below comes after this
+  // call.
   ++ring_on_arrival_calls_;
   request_receive_from_all();
   if (is_connecting() || is_accepting_) watch_once(listener_->descriptor(), EPOLLIN);

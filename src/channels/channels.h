@@ -39,7 +39,7 @@ class Channels {
     // The time limit for connecting to a rank.
     std::chrono::milliseconds connect_timeout = std::chrono::seconds(30);
     TcpOptions tcp{};
-    bool seals_data = true;  // see Link; the same on all ranks and in `listener`
+    bool seals_data = true;  // see Link; must be the same on all ranks and in `listener`
     std::function<std::vector<SocketAddress>(int rank)> addresses_of = {};
   };
   // A channel that can no longer be used.
@@ -68,10 +68,11 @@ class Channels {
   // Whether a channel is not connected yet.
   bool is_connecting() const { return connecting_ > 0; }
   // From now on, the thread "farandole-net" runs `on_traffic` when another process wants to
-  // connect, or when data has arrived and no thread has received it for a second. Without this, a
-  // peer's kernel would take this rank for dead while the program computes. After each run of
-  // `on_traffic`, the holder of the progress lock must soon call request_accept_and_receive_all(),
-  // advance() and ring_on_arrival(). `on_traffic` must not block or allocate memory.
+  // connect, or when data has arrived and no thread has received it for a second. Otherwise, a
+  // peer's kernel would regard this rank as dead if the program computes for long. After each run
+  // of `on_traffic`, the holder of the progress lock must soon call
+  // request_accept_and_receive_all(), advance() and ring_on_arrival(). `on_traffic` must not block
+  // or allocate memory.
   void watch_traffic(std::function<void()> on_traffic);
   // The next advance() accepts connections and receives from all channels.
   void request_accept_and_receive_all();

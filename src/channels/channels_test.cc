@@ -342,7 +342,7 @@ TEST(Channels, ARankWithAnotherSecretIsNotLetIn) {
 TEST(Channels, ARankThatCannotBeReachedEndsTheWait) {
   const auto context = context_of('a');
   Rank rank_1(*context, 1);
-  rank_1.channel_for_lane(0, {});  // rank 0 would have to dial
+  rank_1.channel_for_lane(0, {});  // rank 0 must dial, but does not
   rank_1.channel_for_lane(2, {});
   EXPECT_EQ(rank_1.channels().wait_until_connected({}),
             Status::rebuild_group("rank 1 cannot connect to rank 2: worker 2 offers no address to "
@@ -352,7 +352,7 @@ TEST(Channels, ARankThatCannotBeReachedEndsTheWait) {
 TEST(Channels, AnInterruptionEndsTheWait) {
   const auto context = context_of('a');
   Rank rank_1(*context, 1);
-  rank_1.channel_for_lane(0, {});  // rank 0 would have to dial
+  rank_1.channel_for_lane(0, {});  // rank 0 must dial, but does not
   int interrupt_checks = 0;
   EXPECT_EQ(rank_1.channels().wait_until_connected([&] { return ++interrupt_checks == 2; }),
             Status::retry("interrupted"));

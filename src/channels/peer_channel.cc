@@ -13,8 +13,8 @@
 namespace farandole {
 namespace {
 
-// The largest number of bytes in a data frame. A short frame waits until the data frame before it
-// is sent, so this number must be small.
+// The largest number of bytes in a data frame. A short frame waits for the end of the data frame
+// that is being sent, so this number must be small.
 constexpr std::size_t kDataFrameBytesMax = 256 * 1024;
 // If this many early bytes of a group are kept, the channel may stop receiving; see is_full().
 constexpr std::size_t kEarlyBytesMax = std::size_t{4} << 20;  // more than two windows
@@ -37,7 +37,7 @@ Bytes encode_rank_and_reason(int rank, const std::string& reason) {
   return writer.take();
 }
 
-// Takes the first element out; empty if there is none.
+// Removes and returns the first element; empty if there is none.
 template <class T>
 std::optional<T> take_first(std::deque<T>& elements) {
   if (elements.empty()) return std::nullopt;
@@ -200,7 +200,7 @@ bool PeerChannel::wants_to_send() const {
 bool PeerChannel::awaits_frames() const {
   if (!connection_ || is_over_) return false;
   if (incoming_frame_ || header_reader_.has_begun() || connection_->has_received()) return true;
-  if (has_envelope()) return true;  // the channel may have stopped receiving because of them
+  if (has_envelope()) return true;  // the channel may have stopped receiving because of envelopes
   if (entered_step_.generation != 0 && entry(entered_group_, entered_step_) == nullptr) return true;
   return std::ranges::any_of(streams_,
                              [](const auto& stream) { return !stream.second.to_receive.empty(); });
@@ -218,7 +218,7 @@ Result<bool> PeerChannel::advance(Receive receive) {
   if (is_over_) return any_received;
   auto send_result = send_next_bytes();
   if (!send_result.ok()) receive_last_frames();
-  // The peer may close the connection after its goodbye. So this failure is not an error.
+  // The peer may close the connection after its goodbye. So a failed send is then not an error.
   if (!send_result.ok() && peer_said_goodbye()) {
     is_over_ = true;
     return true;
@@ -403,9 +403,9 @@ bool PeerChannel::is_full() const {
   if (found == streams_.end()) return false;
   const Stream& stream = found->second;
   if (stream.early_data.size() - stream.early_bytes_taken < kEarlyBytesMax) return false;
-  // If a step waits for data on this channel, its data may come after these early bytes. So the
-  // channel must go on receiving. Otherwise two groups could wait for each other for ever on two
-  // channels.
+  // If another group's step waits for data on this channel, this data may come after the early
+  // bytes. So the channel must go on receiving. Otherwise two groups could wait for each other for
+  // ever on two channels.
   return std::ranges::none_of(streams_,
                               [](const auto& stream) { return !stream.second.to_receive.empty(); });
 }
@@ -424,7 +424,7 @@ void PeerChannel::keep_early_data(Stream& stream, std::span<const std::byte> byt
   stream.early_data.insert(stream.early_data.end(), bytes.begin(), bytes.end());
 }
 
-// Copies early data into the memory that its step has provided meanwhile.
+// Copies early data into the memory that its step has provided after the data arrived.
 bool PeerChannel::deliver_early_data() {
   bool has_delivered = false;
   for (auto& [group, stream] : streams_) {

@@ -3,11 +3,12 @@
 //
 // Short frames are sent before the data frames and envelopes of which no byte has been sent yet.
 // Data frames and envelopes take turns. Data may come before its step has provided memory for it.
-// This object keeps such early data, so that the data does not hold up the frames of other groups.
-// If a step moves data both ways, the early data is at most two windows, because the peer cannot go
-// on without our data. If a step moves data one way, as a broadcast does, the peer may be far
-// ahead. At a limit, the channel then stops receiving until the step has taken early data. It also
-// stops while many received envelopes wait for the owner.
+// This object keeps such early data, so that the data does not delay the frames of other groups. If
+// a step moves data both ways, the early data is at most two windows, because the peer cannot go on
+// without our data. If a step moves data one way, as a broadcast does, the peer may be far ahead.
+// In this case, when the early data reaches a limit, the channel stops receiving until the step has
+// taken early data. The channel also stops receiving while many received envelopes wait for the
+// owner.
 #pragma once
 
 #include <array>
@@ -100,13 +101,14 @@ class PeerChannel {
   // end.
   void begin_group(GroupId group) { streams_[group].ended = false; }
   // Releases the borrowed memory of an ended group, and drops all its later frames. Returns false
-  // if a data frame of the group is half sent. In this case, the rest of the frame is copied and
-  // still sent, because the peer would otherwise take the next frame's bytes for this rest.
+  // if a data frame of the group is half sent. In this case, copies the rest of the frame and sends
+  // it later: without this rest, the peer would read the next frame's bytes as a part of this
+  // frame.
   bool end_group(GroupId group);
-  // Forgets a removed group, which must not have data on its way. Remembers a group for which
-  // end_group() was called, because later frames of this group must still be dropped.
+  // Forgets a removed group, which must not have data on its way. If end_group() was called for the
+  // group, remembers only that the group has ended, because its later frames must be dropped.
   void forget_group(GroupId group);
-  // Marks the channel as failed. From now on, it drops all frames.
+  // Marks the channel as failed. After this, the channel drops all frames.
   void give_up() { is_over_ = true; }
 
   void send(const GroupEnd& end);
@@ -178,7 +180,7 @@ class PeerChannel {
   std::size_t outgoing_bytes_done_ = 0;  // bytes of header and payload
   std::uint64_t frames_sent_ = 0;
   GroupId last_group_sent_ = 0;     // the group of the last data frame
-  bool envelope_was_last_ = false;  // the last frame that was not short was an envelope
+  bool envelope_was_last_ = false;  // of data frames and envelopes, the last one was an envelope
 
   FrameHeaderReader header_reader_;
   std::optional<FrameHeader> incoming_frame_;

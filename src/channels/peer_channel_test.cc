@@ -151,8 +151,8 @@ void for_each_random_piece(std::mt19937& random, std::span<Byte> bytes, Visit vi
   }
 }
 
-// Several groups move data in both directions, in pieces of any size. A short frame is sent
-// meanwhile.
+// Several groups move data in both directions, in pieces of any size. A short frame is sent while
+// the data moves.
 TEST(PeerChannel, MovesTheDataOfSeveralGroups) {
   constexpr GroupId kGroups = 3;
   for (std::uint64_t seed = 1; seed <= 30; ++seed) {
@@ -293,8 +293,8 @@ TEST(PeerChannel, DataOfAnEndedGroupIsDropped) {
   EXPECT_EQ(pair.right.next_message(1), Bytes(4));
 }
 
-// The peer must not take a later frame for the missing data. It must also receive the reason why
-// the group has ended.
+// The rest of a half-sent frame must still be sent. Without it, the peer would read the next frame
+// as this rest. The peer must also receive the reason why the group has ended.
 TEST(PeerChannel, TheRestOfAFrameOfAnEndedGroupIsSent) {
   ChannelPair pair(6, 100);
   Bytes data(200'000, std::byte{5});
@@ -423,7 +423,8 @@ TEST(PeerChannel, StopsReceivingWhileManyEnvelopesWait) {
   EXPECT_EQ(sent, kCount);
 }
 
-// The channel may have stopped receiving because of these envelopes.
+// A channel that keeps too many envelopes stops receiving. So it awaits frames until the owner has
+// taken all envelopes.
 TEST(PeerChannel, AwaitsFramesWhileEnvelopesWait) {
   ChannelPair pair(12);
   EXPECT_TRUE(pair.left.try_send_envelope(Bytes(5), {}));
@@ -433,8 +434,8 @@ TEST(PeerChannel, AwaitsFramesWhileEnvelopesWait) {
   EXPECT_FALSE(pair.right.awaits_frames());
 }
 
-// Otherwise two ranks that have sent each other many envelopes and then leave could wait for ever
-// for each other.
+// If a rank stopped receiving after its goodbye, two ranks that leave could wait for ever to send
+// each other their envelopes.
 TEST(PeerChannel, ReceivesAllEnvelopesAfterItsOwnGoodbye) {
   ChannelPair pair(12, 30'000);
   pair.right.say_goodbye("it is done");
@@ -554,7 +555,8 @@ TEST(PeerChannel, StopsReceivingIfThereIsTooMuchEarlyData) {
   EXPECT_EQ(pair.right.next_message(1), Bytes(5));
 }
 
-// Otherwise the steps of two groups could wait for each other for ever on two channels.
+// If early data blocked the channel here, the steps of two groups could wait for each other for
+// ever on two channels.
 TEST(PeerChannel, AwaitedDataIsNotBlockedByEarlyDataOfAnotherGroup) {
   std::mt19937 random(1);
   ChannelPair pair(11, 100'000);

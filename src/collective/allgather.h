@@ -46,14 +46,14 @@ class Allgather {
   Copy copy_of(int member, std::int64_t round) const;
 
   template <class EntryBarrierType>
-  friend class BasicRounds;  // calls the next four functions
+  friend class BasicRounds;  // BasicRounds calls the next four functions
   void stage(std::int64_t round);
   void enter(EntryBarrier& entry_barrier) const;
   std::optional<std::int64_t> on_all_arrived();
   bool consume(std::int64_t round);
 
   Rounds rounds_;
-  StepScratch* scratch_;  // owned by the group; used only by this step until it ends
+  StepScratch* scratch_;  // owned by the group; until this step ends, only this step uses it
   Options options_;
   bool exposes_input_;
   std::byte* output_ = nullptr;

@@ -114,7 +114,7 @@ std::vector<Buffer> results_of(ReduceOp op, const std::vector<bool>& in_heap, bo
   const auto members = static_cast<int>(in_heap.size());
   const std::int64_t bytes = count * static_cast<std::int64_t>(sizeof(double));
   GroupInTest group(members);
-  std::vector<std::shared_ptr<std::byte>> memory;  // no other owner
+  std::vector<std::shared_ptr<std::byte>> memory;  // no other object owns this memory
   std::vector<CollectiveStep> steps;
   std::vector<std::byte*> outputs;
   const auto allocated = [&](int member) {

@@ -68,7 +68,8 @@ class Alltoall {
   // Size of the staging memory that the parts use. Splits that do not fit into the flag line are
   // after the parts.
   std::int64_t staging_bytes() const;
-  bool is_inline(std::int64_t sent_bytes) const;  // whether they fit after the splits
+  // Whether this many bytes fit into the flag line, after the splits.
+  bool is_inline(std::int64_t sent_bytes) const;
   PieceLayout piece_layout_of(std::int64_t largest_share) const;
   static Range piece_of(std::int64_t share_bytes, const PieceLayout& pieces, std::int64_t round);
 
@@ -76,19 +77,19 @@ class Alltoall {
   void stage_pieces(std::int64_t round);
   void read_splits();
   bool splits_are_valid() const;
-  std::int64_t split(int from, int to) const;  // in rows; call it after read_splits()
+  std::int64_t split(int from, int to) const;  // a number of rows; known after read_splits()
   SentBytes sent_bytes_of(int member) const;
   Copy copy_of(int member, std::int64_t round) const;
 
   template <class EntryBarrierType>
-  friend class BasicRounds;  // calls the next four functions
+  friend class BasicRounds;  // BasicRounds calls the next four functions
   void stage(std::int64_t round);
   void enter(EntryBarrier& entry_barrier) const;
   std::optional<std::int64_t> on_all_arrived();
   bool consume(std::int64_t round);
 
   Rounds rounds_;
-  StepScratch* scratch_;  // owned by the group; used only by this step until it ends
+  StepScratch* scratch_;  // owned by the group; until this step ends, only this step uses it
   Options options_;
   std::int64_t splits_bytes_;
   std::int64_t piece_bytes_max_;

@@ -25,7 +25,7 @@ TEST(Barrier, no_member_passes_before_all_have_entered) {
   }
 }
 
-// A member is never more than one step ahead of the slowest, so two slots are enough.
+// A member is never more than one step ahead of the slowest member, so two slots are enough.
 TEST(Barrier, no_member_is_two_steps_ahead) {
   GroupInTest group(2);
   std::vector<Barrier> slow_barriers;

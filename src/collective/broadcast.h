@@ -24,7 +24,7 @@ class Broadcast {
   struct Options {
     int root = 0;                      // a member of the group
     std::int64_t bytes = 0;            // the same on all members
-    const std::byte* input = nullptr;  // read on the root only
+    const std::byte* input = nullptr;  // only the root's input is read
     std::byte* output = nullptr;       // may equal input; not written before all have entered
   };
 
@@ -37,12 +37,12 @@ class Broadcast {
  private:
   bool is_root() const { return rounds_.entry_barrier().group().member == options_.root; }
   bool is_inline() const { return options_.bytes <= static_cast<std::int64_t>(kInlineBytes); }
-  std::span<const std::byte> input() const;  // empty except on the root
+  std::span<const std::byte> input() const;  // empty if this member is not the root
   std::int64_t bytes_in_round(std::int64_t round) const;
   const std::byte* published_data(std::int64_t round) const;
 
   template <class EntryBarrierType>
-  friend class BasicRounds;  // calls the next four functions
+  friend class BasicRounds;  // BasicRounds calls the next four functions
   void stage(std::int64_t round);
   void enter(EntryBarrier& entry_barrier) const;
   std::optional<std::int64_t> on_all_arrived();

@@ -58,7 +58,7 @@ struct CallInTest {
   // The host parts of the group: each host first computes its own sum. If empty, all members are on
   // one host.
   std::vector<std::vector<int>> hosts = {};
-  bool hierarchical_adasum = false;  // as in Knobs; only if `hosts` is not empty
+  bool hierarchical_adasum = false;  // see Knobs; used only if `hosts` is not empty
   bool in_place = false;             // ignored if the operation has no in-place form
   unsigned seed = 0;
 
@@ -129,9 +129,9 @@ struct PreparedCall {
       reduce(call.reduction, pointers, outputs, rows * call.row_elements);
   }
 
-  // True if each host rounds its own sum to the tensor's dtype, or lets the sum wrap around.
-  // Otherwise, the result is computed from the inputs of all hosts together. This is the case for
-  // an Adasum, and for an average that divides a sum of a wider type.
+  // True if each host rounds its own sum to the tensor's dtype, or lets the sum wrap around. False
+  // for an Adasum, and for an average that divides a sum of a wider type: their results are
+  // computed from the inputs of all hosts together.
   bool sums_by_host() const {
     const ReduceOp op = call.reduction.op;
     const DTypeRow& row = row_of(call.reduction.dtype);
@@ -288,7 +288,7 @@ class GuardedMemory {
   std::size_t begin_;
   std::size_t bytes_;
   std::size_t total_bytes_;
-  std::shared_ptr<std::byte> memory_;  // no other owner
+  std::shared_ptr<std::byte> memory_;  // no other object owns this memory
 };
 
 class MemberCallInTest {
@@ -332,7 +332,7 @@ class MemberCallInTest {
          }});
   }
 
-  // Whether the step has written no user memory and requested no memory.
+  // True if the step has neither written user memory nor requested memory.
   bool is_untouched() const {
     return !allocated_ && same_bytes(input_.content(), original_input()) &&
            same_bytes(output_.content(),

@@ -11,7 +11,7 @@ namespace {
 // One shot costs 1 wait and moves (p + 3) n bytes; two shots cost 2 waits and move (5p − 2)/p · n
 // bytes. So one shot is faster while (p² − 2p + 2) n is at most p times the bytes that a member
 // moves in the time of one wait. If the others can see the memory, two shots move fewer bytes. But
-// this is known only after all have entered, so it does not count here.
+// members learn this only after all have entered, so the choice assumes staged data.
 bool is_faster_in_one_shot(const Group& group, std::int64_t bytes) {
   const std::int64_t members = group.members();
   const std::int64_t data_factor = members * members - 2 * members + 2;
@@ -103,7 +103,8 @@ std::array<std::span<const std::byte>, 2> exposable_memory(const Group& group,
     return {};
   const auto size = static_cast<std::size_t>(bytes);
   std::array<std::span<const std::byte>, 2> memory;
-  if (call.input != nullptr) memory[0] = {call.input, size};  // broadcast: only on the root
+  // In a broadcast, only the root has an input.
+  if (call.input != nullptr) memory[0] = {call.input, size};
   if (is_allreduce) memory[1] = {call.output, size};
   return memory;
 }

@@ -24,11 +24,11 @@ namespace farandole {
 // A running step. All algorithms keep these promises:
 // - Entry barrier: no user memory is written and no member is done before all have entered.
 // - When one member's step is kDone, all members have stored every flag that any member still
-//   needs. So that member may leave the group at once, and the others finish without waiting for
-//   it.
+//   needs. So that member may leave the group immediately, and the others finish without
+//   waiting for it.
 // - A member may leave before its step is kDone, or a rank may die. The owner of exposed memory may
-//   then already have overwritten it. So in these cases, no member completes a step in which it has
-//   read exposed memory: the step stays kPending. A step also stays kPending if the group was
+//   then have overwritten that memory. So in these cases, no member completes a step in which it
+//   has read exposed memory: the step stays kPending. A step also stays kPending if the group was
 //   closed before all had entered. A caller that sees the end of its group must therefore stop
 //   calling advance().
 // - A step that not all members have entered can be destroyed after FlagBoard::roll_back; then a

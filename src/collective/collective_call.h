@@ -16,7 +16,7 @@ namespace farandole {
 struct CollectiveCall {
   Operation operation = Operation::kBarrier;
   DType dtype = DType::kUInt8;
-  ReduceOp reduce_op = ReduceOp::kSum;  // only for reductions, as are the two scales
+  ReduceOp reduce_op = ReduceOp::kSum;  // used only by reductions, like the two scales
   double prescale = 1;
   double postscale = 1;
   int root = 0;                // broadcast: a member of the group, not a world rank
@@ -28,7 +28,7 @@ struct CollectiveCall {
   // Allreduce, allgather: this member has joined. It has no input and no output. In an allreduce it
   // reduces its slice for the others; in an allgather it has no rows.
   bool joined = false;
-  const std::byte* input = nullptr;  // broadcast: only used on the root
+  const std::byte* input = nullptr;  // in a broadcast, only the root's input is used
   std::byte* output = nullptr;       // may be the input if OperationRow::may_be_in_place
   // Allgather, alltoall: called once, after all have entered, with the number of rows that we get
   // from each member, in rank order. Returns memory for all these rows. If it returns null, this

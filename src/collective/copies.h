@@ -55,8 +55,8 @@ class Copies {
     return true;
   }
 
-  int finished_copies_ = 0;        // of this round
-  std::int64_t copied_bytes_ = 0;  // of the current copy
+  int finished_copies_ = 0;        // how many copies of this round are finished
+  std::int64_t copied_bytes_ = 0;  // how many bytes of the current copy are copied
 };
 
 }  // namespace farandole

@@ -50,14 +50,14 @@ class FusionBuffer {
 
   SharedHeap& heap_;
   std::size_t bytes_max_;
-  std::shared_ptr<std::byte> buffer_;  // no other owner
+  std::shared_ptr<std::byte> buffer_;  // no other object owns this memory
   std::size_t buffer_bytes_ = 0;
-  std::vector<Piece> pieces_;  // without empty pieces
+  std::vector<Piece> pieces_;  // all pieces that are not empty
   std::int64_t bytes_ = 0;
   std::byte* memory_ = nullptr;
   bool in_place_ = false;
-  std::size_t piece_index_ = 0;     // of the piece that is being copied
-  std::int64_t copied_bytes_ = 0;   // of this piece
+  std::size_t piece_index_ = 0;     // the index of the piece that is being copied
+  std::int64_t copied_bytes_ = 0;   // how many bytes of this piece are copied
   std::int64_t memory_offset_ = 0;  // offset in memory_
 };
 

@@ -50,7 +50,7 @@ struct HostParts {
   int host = 0;                           // the index of our host part
   std::vector<std::vector<int>> members;  // for each host part: its members in the group, ascending
   Lane* lane = nullptr;  // our lane; null if our index in the host part is lanes() or more
-  bool hierarchical_adasum = false;  // as in Knobs
+  bool hierarchical_adasum = false;  // see Knobs::hierarchical_adasum
   // start_step() of the room `hosts`. That room has the algorithms for groups on several hosts.
   std::unique_ptr<StepBetweenHosts> (*start_step)(Group&, const StepIdentity&,
                                                   CollectiveCall&&) = nullptr;
@@ -59,10 +59,10 @@ struct HostParts {
   int members_on(int index) const {
     return static_cast<int>(members[static_cast<std::size_t>(index)].size());
   }
-  int lanes() const;               // their number: as many as the smallest host part has members
-  int group_members() const;       // the members of all host parts
-  int host_of(int member) const;   // of a member of the group
-  int index_of(int member) const;  // of a member of the group in its host part
+  int lanes() const;               // how many lanes: as many as the smallest host part has members
+  int group_members() const;       // how many members all host parts have together
+  int host_of(int member) const;   // the index of the host part that has this member of the group
+  int index_of(int member) const;  // the index of a member of the group in its host part
 };
 
 inline int HostParts::lanes() const {
@@ -88,8 +88,8 @@ inline int HostParts::index_of(int member) const {
   return static_cast<int>(std::ranges::lower_bound(part, member) - part.begin());
 }
 
-// It owns only the scratch lists, and lives as long as the group in the engine. Only one thread at
-// a time may use it: the holder of the progress lock.
+// A Group owns only the scratch lists, and lives as long as the group in the engine. Only one
+// thread at a time may use it: the holder of the progress lock.
 struct Group {
   int member = 0;          // our index
   std::vector<int> ranks;  // world ranks, ascending

@@ -19,7 +19,7 @@
 
 namespace farandole {
 
-// The size of a window: as many bytes of a tensor as a member stages at once.
+// The size of a window: the number of bytes of a tensor that a member stages at a time.
 inline constexpr auto kWindow = static_cast<std::int64_t>(kWindowBytes);
 
 using Buffer = std::vector<std::byte>;
@@ -136,7 +136,7 @@ class GroupInTest {
   std::vector<Block> doorbell_memory_;
   std::vector<Block> board_memory_;
   std::vector<std::shared_ptr<SharedHeap>> heaps_;
-  std::vector<std::shared_ptr<std::byte>> staging_memory_;  // no other owner
+  std::vector<std::shared_ptr<std::byte>> staging_memory_;  // no other object owns this memory
   std::vector<std::unique_ptr<PeerHeap>> peer_heaps_;
   std::vector<std::unique_ptr<Doorbells>> doorbells_;
   std::vector<std::unique_ptr<FlagBoard>> boards_;

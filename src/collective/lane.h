@@ -50,8 +50,8 @@ class Lane {
   // Says where the next bytes of the stream from another host go. The memory is borrowed until
   // bytes_received() has counted it.
   virtual void receive(int host, std::span<std::byte> destination) = 0;
-  // How many bytes of the step's streams have been sent or received since begin(). These counts
-  // grow only between two calls of a step's advance().
+  // How many bytes of the step's streams have been sent or received since begin(). The counts do
+  // not change while a step's advance() runs.
   virtual std::uint64_t bytes_sent(int host) const = 0;
   virtual std::uint64_t bytes_received(int host) const = 0;
 };

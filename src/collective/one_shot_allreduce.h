@@ -25,7 +25,7 @@ class OneShotAllreduce {
 
  private:
   template <class EntryBarrierType>
-  friend class BasicRounds;  // calls the next four functions
+  friend class BasicRounds;  // BasicRounds calls the next four functions
   void stage(std::int64_t round);
   void enter(EntryBarrier& entry_barrier) const {
     entry_barrier.enter(declared_count_of(options_));
@@ -37,7 +37,7 @@ class OneShotAllreduce {
   bool is_inline() const { return options_.bytes() <= static_cast<std::int64_t>(kInlineBytes); }
 
   Rounds rounds_;
-  StepScratch* scratch_;  // owned by the group; used only by this step until it ends
+  StepScratch* scratch_;  // owned by the group; until this step ends, only this step uses it
   AllreduceOptions options_;
 };
 

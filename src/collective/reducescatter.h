@@ -59,20 +59,20 @@ class Reducescatter {
   const std::byte* published_data(int member, std::int64_t round) const;
 
   template <class EntryBarrierType>
-  friend class BasicRounds;  // calls the next four functions
+  friend class BasicRounds;  // BasicRounds calls the next four functions
   void stage(std::int64_t round);
   void enter(EntryBarrier& entry_barrier) const;
   std::optional<std::int64_t> on_all_arrived();
   bool consume(std::int64_t round);  // reduces our piece
 
   Rounds rounds_;
-  StepScratch* scratch_;  // owned by the group; used only by this step until it ends
+  StepScratch* scratch_;  // owned by the group; until this step ends, only this step uses it
   Options options_;
   // bytes of each member's piece per round; the largest share if nothing is staged
   std::int64_t piece_bytes_;
   Parts parts_;
   bool exposes_input_;
-  std::int64_t reduced_bytes_ = 0;  // of our piece of this round
+  std::int64_t reduced_bytes_ = 0;  // how many bytes of our piece of this round are reduced
 };
 
 }  // namespace farandole

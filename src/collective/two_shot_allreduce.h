@@ -62,7 +62,7 @@ class TwoShotAllreduce {
   std::int64_t staged_windows() const { return rounds_for(options_.bytes(), kRoundBytes); }
   Range staged_window(std::int64_t index) const;
   std::int64_t windows() const { return is_one_window_ ? 1 : staged_windows(); }
-  Range window(std::int64_t index) const;  // in any pass
+  Range window(std::int64_t index) const;  // `index` counts the windows of all passes
   int passes() const { return has_dot_product_pass_ ? 2 : 1; }
   // Whether this window belongs to the first of two passes.
   bool is_dot_product_window(std::int64_t index) const {
@@ -81,7 +81,7 @@ class TwoShotAllreduce {
   std::int64_t dot_products_bytes() const;
 
   template <class EntryBarrierType>
-  friend class BasicTwoShots;  // calls the next five functions
+  friend class BasicTwoShots;  // BasicTwoShots calls the next five functions
   void stage(std::int64_t index);
   void enter(EntryBarrier& entry_barrier) const;
   std::optional<std::int64_t> on_all_arrived();
@@ -96,7 +96,7 @@ class TwoShotAllreduce {
   void compute_weights(std::int64_t index) const;
 
   TwoShots shots_;
-  StepScratch* scratch_;  // owned by the group; used only by this step until it ends
+  StepScratch* scratch_;  // owned by the group; until this step ends, only this step uses it
   AllreduceOptions options_;
   bool has_dot_product_pass_ = false;  // an Adasum of several members, which has two passes
   bool stages_input_ = false;          // we stage our input, because the others cannot see it

@@ -173,7 +173,7 @@ struct ItemValidator {
   std::string operator()(const AddEdge& item) const { return problem_of_edge_kind(item.kind); }
 
  private:
-  // A join has a message of its own, AnnounceJoin, so a signature of a join is an error.
+  // Members announce a join by AnnounceJoin, so the signature of a join is an error here.
   static std::string problem_of_call(const Signature& signature) {
     auto problem = problem_of(signature);
     if (problem.empty() && signature.operation == Operation::kJoin)

@@ -46,13 +46,15 @@ struct AnnounceById {
   SubmissionContext context;
   friend bool operator==(const AnnounceById&, const AnnounceById&) = default;
 };
-struct AnnounceAgain {  // repeats an announcement, because its id was forgotten before the decision
+// Repeats an AnnounceById, now with the signature, because the coordinator has forgotten the call's
+// id before it decided the call.
+struct AnnounceAgain {
   Signature signature;
   SubmissionContext context;
   friend bool operator==(const AnnounceAgain&, const AnnounceAgain&) = default;
 };
-struct AnnounceJoin {       // the member has joined: it submits no calls until all are released
-  std::uint32_t calls = 0;  // how many calls it has submitted to the group since the last release
+struct AnnounceJoin {       // the member has called join(): no calls until the release of all
+  std::uint32_t calls = 0;  // the calls that it has submitted to the group since the last release
   friend bool operator==(const AnnounceJoin&, const AnnounceJoin&) = default;
 };
 // Asks for a replan, because the sender's prediction differs from what the group does.
@@ -77,9 +79,9 @@ struct Raise {
 struct Report {  // how far a member had got when it was stopped
   std::uint32_t generation;
   std::uint32_t completed;         // last completed sequence
-  std::uint8_t entered;            // whether it has entered the next sequence: 0 or 1
-  std::uint64_t identity;          // of the step that it has entered; 0 if none
-  std::uint32_t quiescent_points;  // the highest number in the contexts of calls it has entered
+  std::uint8_t entered;            // whether the member has entered the next sequence: 0 or 1
+  std::uint64_t identity;          // of the step that the member has entered; 0 if none
+  std::uint32_t quiescent_points;  // the highest number in the contexts of its entered calls
   std::uint32_t fragments_run;     // how many fragments of the plan it has entered completely
   friend bool operator==(const Report&, const Report&) = default;
 };
@@ -125,12 +127,12 @@ struct Stop {  // members must not enter further steps in this generation, and m
   std::uint32_t generation;
   friend bool operator==(const Stop&, const Stop&) = default;
 };
-// Ends a replan: entries up to the common prefix stay, all others are rolled back, and the group
-// goes on.
+// Ends a replan: entries up to the common prefix stay, all later entries are rolled back, and the
+// group goes on.
 struct Answer {
   std::uint32_t generation;
   std::uint32_t common_prefix;  // the last sequence that all have entered with equal identities
-  std::uint32_t fragment;       // the plan goes on with this fragment; 0: learn mode
+  std::uint32_t fragment;       // the group goes on with this fragment; 0: in learn mode
   friend bool operator==(const Answer&, const Answer&) = default;
 };
 // Edits of the plan. The coordinator sends none while the members follow the plan.
@@ -139,7 +141,7 @@ struct AddBucket {  // the next bucket of this fragment; makes the fragment if i
   std::vector<std::uint32_t> ids;  // at least one
   friend bool operator==(const AddBucket&, const AddBucket&) = default;
 };
-struct DropFragment {  // also removes the edges from it and to it
+struct DropFragment {  // also removes the fragment's edges, in both directions
   std::uint32_t fragment;
   friend bool operator==(const DropFragment&, const DropFragment&) = default;
 };

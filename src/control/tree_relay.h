@@ -1,13 +1,12 @@
 // TreeRelay: how one member passes on the control messages of its group. Announcements go up the
 // tree to the coordinator, and the coordinator's stream goes down the tree to every member.
 //
-// A leader merges equal announcements of different members into one, which says for which members
-// it speaks. While the parent of a leader has not record_acknowledgement two of its messages, the
-// leader collects and merges announcements. So a leader sends few messages even if the members
-// below it announce at different times, and no timer is needed. The announcements of one member
-// reach the coordinator in the order in which the member has made them. There is one exception: an
-// announcement of a call may overtake older announcements of other calls, because calls may be
-// announced in any order.
+// A leader merges equal announcements of different members into one, which names these members.
+// While the parent of a leader has not acknowledged two of its messages, the leader collects and
+// merges announcements. So a leader sends few messages even if the members below it announce at
+// different times, and no timer is needed. The announcements of one member reach the coordinator in
+// the order in which the member has made them. There is one exception: an announcement of a call
+// may overtake older announcements of other calls, because calls may be announced in any order.
 #pragma once
 
 #include <cstddef>

@@ -3,10 +3,10 @@
 //
 // Members predict the next step, enter it, and compare its identity ("Life of one allreduce" in
 // docs/architecture.md). If all members have entered a step with the same identity, they agree
-// without a message. Otherwise they replan: the coordinator (member 0) stops all members, asks how
-// far each has got, and begins the next generation. Steps that all members have entered stay. The
-// entries of other steps are rolled back, and the calls of these steps are predicted or announced
-// again. A group is in one of three modes:
+// without a message. Otherwise they replan: the coordinator (member 0) stops all members, asks each
+// member for its progress, and begins the next generation. Steps that all members have entered stay
+// valid. The entries of other steps are rolled back, and the calls of these steps are predicted or
+// announced again. A group is in one of three modes:
 // - queue: the mode at the beginning. Each member predicts that its own oldest submission runs
 //   next, or the batch to which that submission belongs.
 // - learn: the mode after a misprediction. Followers announce the calls that are ready, and the

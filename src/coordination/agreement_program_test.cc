@@ -198,8 +198,8 @@ TEST_P(Programs, OneSuperstepIsFused) {
   EXPECT_EQ(result.log.back().size(), 7U);
 }
 
-// All members submit in the same order, so there is no misprediction. The group learns a plan only
-// because fusion would help.
+// All members submit in the same order, so there is no misprediction. The group still learns a
+// plan, because the fusion in a plan saves steps.
 TEST_P(Programs, ARepeatedQueueIsFused) {
   Program program;
   for (int iteration = 0; iteration < 30; ++iteration) {
@@ -225,8 +225,7 @@ TEST_P(Programs, AlternatingSuperstepsEndWithoutMessages) {
   EXPECT_EQ(run(programs, random_, {.fusion_bytes = 1000}).messages_after_mark, 0);
 }
 
-// A training loop that evaluates regularly has such supersteps if training and evaluation share
-// some names.
+// Two different supersteps share some names, as in a training loop with regular evaluation.
 TEST_P(Programs, OverlappingSuperstepsEndWithoutMessages) {
   const auto programs = programs_in_supersteps(
       members(), 120, 80,

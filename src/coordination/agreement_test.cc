@@ -173,8 +173,8 @@ Signature with_call_error(std::string name, std::string call_error) {
           .call_error = std::move(call_error)};
 }
 
-// If a call is invalid in the same way on all members, all would enter it with the same identity.
-// They must reject it instead.
+// If a call is invalid in the same way on all members, all members could enter the call with the
+// same identity. They must reject the call instead.
 TEST(Agreement, ACallThatIsInvalidOnOneMemberIsRejectedOnAll) {
   for (const int invalid_members : {1, 3}) {
     Members members({0, 2, 5});

@@ -37,8 +37,8 @@ Status Coordinator::receive(const MemberSet& from, const Announcement& item) {
     return Status::stop("it sends another item after its report");
   if (announces && mode_ == Mode::kQueue)
     return Status::stop("it announces a call in generation 1");
-  // This announcement belongs to the old generation, so it is dropped. The sender repeats it after
-  // the answer if needed.
+  // This announcement belongs to the old generation, so it is dropped. After the replan, the sender
+  // announces the call again if this is still needed.
   if (announces && replan_) return {};
   bool any_joined = false;
   from.for_each([&](int number) { any_joined |= member(number).joined; });
@@ -87,8 +87,8 @@ void Coordinator::send_answer() {
   stream_.add(StreamItem(Answer{generation_, replan.common_prefix(), fragment}));
 }
 
-// Returns the fragment with which the plan goes on after the raise; 0 if the group must go back to
-// learn mode.
+// Returns the fragment with which the plan continues after the raise; 0 if the group must go back
+// to learn mode.
 std::uint32_t Coordinator::learn_and_choose_fragment(const Replan& replan) {
   const auto& raise = replan.raise();
   if (raise.cause == Raise::Cause::kBucket)
@@ -105,12 +105,12 @@ std::uint32_t Coordinator::learn_and_choose_fragment(const Replan& replan) {
   }
   const auto next_fragment =
       learner_.add_edge_to_one_of(raise.fragment, raise.ready, raise.edge_kind);
-  // The plan can go on only if all members are at the end of the fragment that the raise names.
+  // The plan can continue only if all members are at the end of the fragment that the raise names.
   return replan.rolls_back() || replan.common_prefix() != raise.completed ? 0 : next_fragment;
 }
 
-// After a plan that failed early, the next one would probably fail early, too. So the coordinator
-// lets some synchronization points pass before it starts a plan again.
+// If a plan has failed soon after its start, the next plan would probably fail soon, too. So the
+// coordinator lets some synchronization points pass before it starts a plan again.
 void Coordinator::back_off(std::uint32_t fragments_run) {
   constexpr std::uint32_t kFragmentsOfLongRun = 4;
   constexpr int kSyncPointsMax = 16;
@@ -128,7 +128,7 @@ Status Coordinator::apply(const MemberSet& from, const AnnounceById& item) {
     return Status::stop(
         format_text("it announces the id {}, but the last id is {}", item.id, id_defined_last_));
   const auto* interned = names_.find(item.id);
-  if (interned == nullptr) {  // forgotten while the announcement was on its way
+  if (interned == nullptr) {  // the id was forgotten before the announcement arrived
     from.for_each([this](int number) { ++member(number).announcements_due; });
     return {};
   }
@@ -172,8 +172,9 @@ void Coordinator::recheck_if_joined(const MemberSet& members) {
 }
 
 // A signature that has an id must not be announced in full, because every member knows the id
-// before it can announce the signature again. A member that had announced the call received the id
-// with the step of that call. A member that had joined received the id before its release.
+// before it can announce the signature again. A member that has announced the first call with this
+// signature gets the id with the step of that call. A member that has joined gets the id before its
+// release.
 Status Coordinator::record_announcement_in_full(const MemberSet& from, const Signature& signature,
                                                 const SubmissionContext& context) {
   if (const auto id = names_.id_of(digest_of(signature)); id != 0)
@@ -238,7 +239,7 @@ void Coordinator::recheck_pending() {
   for (const auto& [name, candidates] : pending_calls_) names.push_back(name);
   std::ranges::sort(names);
   for (const auto& name : names) {
-    // decide() may forget the id of a later name. This drops the announcements by that id.
+    // decide() may forget the id of a later name. Then the announcements by that id are dropped.
     const auto pending_call = pending_calls_.find(name);
     if (pending_call == pending_calls_.end() || !is_complete(pending_call->second)) continue;
     const auto complete_call = pending_calls_.extract(pending_call);

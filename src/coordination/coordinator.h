@@ -1,11 +1,11 @@
 // Coordinator: leads the agreement of a group; it runs on member 0. It matches the announcements of
 // all members by name and writes one ordered stream for all of them. In learn mode, a call whose
 // name all members have announced becomes the next step, or is rejected. A member that has joined
-// counts as having announced the call. Meanwhile the coordinator learns which steps repeat, and
-// starts the plan when a repetition begins. While the group follows the plan, members announce only
-// unplanned calls; when all members have announced one such call, the group must replan. In a
-// replan, a member raises, the coordinator stops all members, each member reports its progress, and
-// the coordinator's answer says which steps stay.
+// counts as having announced the call. In this mode, the coordinator also learns which steps
+// repeat, and starts the plan when a repetition begins. While the group follows the plan, members
+// announce only unplanned calls; when all members have announced one such call, the group must
+// replan. In a replan, a member raises, the coordinator stops all members, each member reports its
+// progress, and the coordinator's answer says which steps stay valid.
 #pragma once
 
 #include <cstddef>
@@ -112,13 +112,13 @@ class Coordinator {
   Mode mode_ = Mode::kQueue;
   std::optional<Replan> replan_;  // set while all members are stopped
   std::uint32_t generation_ = 1;
-  std::uint32_t sequence_next_ = 1;  // of the next decision, in learn mode
+  std::uint32_t sequence_next_ = 1;  // the sequence of the next decision in learn mode
   // How many more synchronization points the coordinator lets pass before it starts the plan again.
   int sync_points_to_pass_ = 0;
   // The initial value of sync_points_to_pass_ at the last back_off().
   int back_off_last_ = 0;
 
-  std::unordered_map<std::string, Candidates> pending_calls_;  // announced, not decided; by name
+  std::unordered_map<std::string, Candidates> pending_calls_;  // undecided calls, by name
   MessagePacker stream_;
 };
 

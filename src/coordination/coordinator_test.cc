@@ -115,7 +115,8 @@ TEST(Coordinator, AMismatchMayMixIdsAndFullAnnouncements) {
   EXPECT_EQ(std::get<Reject>(items[0]).name, "a");
 }
 
-// An automatic name may stand for different calls on different ranks, even with one signature.
+// An automatic name may stand for different calls on different ranks, even if these calls have the
+// same signature.
 TEST(Coordinator, UnnamedCallsWithDifferentNumbersAreRejected) {
   Coordinator coordinator({4, 7}, {.names_max = 10});
   switch_to_learn_mode(coordinator, 2);

@@ -59,7 +59,7 @@ class Follower {
   struct Join {
     CallId call_id;
     AnnounceJoin announcement;
-    bool released = false;  // the release was received; false again if a replan takes it back
+    bool released = false;  // the release has arrived, and no replan has taken it back
   };
 
   void announce(InFlight::Slot slot);
@@ -110,7 +110,7 @@ class Follower {
   InFlight in_flight_;
   // in plan mode: how many submissions in flight are planned and not entered
   std::size_t planned_queued_ = 0;
-  std::uint32_t quiescent_points_last_ = 0;  // the highest of all entered submissions
+  std::uint32_t quiescent_points_last_ = 0;  // highest `quiescent_points` of an entered submission
   std::uint32_t waits_last_ = 0;             // `waits` of the last submission
   std::optional<Join> join_;
   std::uint32_t calls_since_release_ = 0;  // for AnnounceJoin::calls
@@ -121,8 +121,8 @@ class Follower {
   std::optional<FusionWatch> fusion_watch_;
   std::uint32_t id_defined_last_ = 0;
   std::uint32_t sequence_issued_last_ = 0;
-  std::deque<IssuedDecision> issued_decisions_;  // not entered yet
-  std::deque<Announcement> announcements_;       // not sent yet
+  std::deque<IssuedDecision> issued_decisions_;  // decisions that were not entered yet
+  std::deque<Announcement> announcements_;       // announcements that were not sent yet
 };
 
 }  // namespace farandole

@@ -11,7 +11,7 @@ namespace farandole {
 struct FusionItem {
   std::uint64_t fusion_key = 0;  // InternedSignature::fusion_key
   std::int64_t bytes = 0;
-  std::uint32_t batch = 0;  // 0 if it was submitted alone
+  std::uint32_t batch = 0;  // 0 if the item was submitted alone
   // A digest of SubmissionContext::waits of all members. If it differs between two items, a
   // member's program has waited for a completion between them, so they must not share a bucket.
   std::uint64_t waits = 0;

@@ -36,13 +36,13 @@ class FusionWatch {
   bool wastes_steps() const;
 
   std::int64_t fusion_bytes_;
-  std::vector<Call> calls_;       // of this superstep
-  std::uint64_t digest_sum_ = 0;  // of this superstep: a sum, because the order does not matter
-  std::size_t steps_ = 0;         // of this superstep
+  std::vector<Call> calls_;       // the calls of this superstep
+  std::uint64_t digest_sum_ = 0;  // a sum over calls_, which does not depend on their order
+  std::size_t steps_ = 0;         // the number of steps of this superstep
   std::uint32_t quiescent_points_ = 0;
   // Whether the last superstep repeats and takes too many steps.
   bool last_superstep_wastes_steps_ = false;
-  std::unordered_map<std::uint64_t, int> times_seen_;  // of each superstep, by digest_sum_
+  std::unordered_map<std::uint64_t, int> times_seen_;  // count of each superstep, by digest_sum_
 };
 
 }  // namespace farandole

@@ -40,7 +40,7 @@ TEST(Grace, DoublesAfterANeedlessRaiseAndIsShortAgainAfterANeededOne) {
   for (int factor = 2; factor <= 16; factor *= 2) {
     grace.record_raise(7);
     grace.record_submission(7);
-    grace.record_submission(7);  // counts only once
+    grace.record_submission(7);  // a raise counts as needless only once
     EXPECT_EQ(length_after_restart(grace), factor * kShort);
   }
   grace.record_raise(7);

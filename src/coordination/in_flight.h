@@ -25,8 +25,8 @@ class InFlight {
     CallId call_id = 0;
     const InternedSignature* interned = nullptr;
     SubmissionContext context;
-    bool is_in_decision = false;     // a decision contains it
-    bool announced = false;          // it was announced, and the announcement is still valid
+    bool is_in_decision = false;     // a decision contains the submission
+    bool announced = false;          // the submission has a valid announcement
     std::uint32_t announced_id = 0;  // the id by which it was announced; 0 if in full
     Slot earlier = kNone;            // its neighbours in the order of submission
     Slot later = kNone;

@@ -351,9 +351,9 @@ void Learner::learn_wait(std::uint32_t fragment, std::uint32_t bucket, const Ids
   replace(fragment, buckets_before, predecessors(fragment), successors(fragment));
 }
 
-// From now on the fragment follows other fragments only inside a superstep: the ready fragments,
-// and those that it has already followed inside a superstep. It no longer follows itself, and the
-// ready fragments follow it only after a synchronization point.
+// Changes the edges to the fragment: it now follows other fragments only inside a superstep. It
+// follows the ready fragments, and the fragments that it followed inside a superstep before. It no
+// longer follows itself, and the ready fragments follow it only after a synchronization point.
 void Learner::learn_order(std::uint32_t fragment, const Ids& ready) {
   const auto* found_fragment = plan_.find(fragment);
   if (found_fragment == nullptr) return;

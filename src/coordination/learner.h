@@ -72,7 +72,7 @@ class Learner {
   struct IssuedStep {
     std::uint32_t id;
     std::uint32_t batch;
-    std::uint64_t waits;  // as in FusionItem
+    std::uint64_t waits;  // see FusionItem::waits
   };
   // The approximate memory of one step: an element of `recent_steps_`, and a node and a hash slot
   // of the set `recent_ids_`.
@@ -125,7 +125,7 @@ class Learner {
   std::uint64_t last_round_digest_ = 0;
   int equal_rounds_ = 0;  // how many rounds in a row were equal
 
-  std::unordered_set<std::uint64_t> supersteps_seen_;  // digests
+  std::unordered_set<std::uint64_t> supersteps_seen_;  // the digests of the supersteps
   // how often members have raised for each wait, by the digest of the wait
   std::unordered_map<std::uint64_t, int> raises_by_wait_;
 };

@@ -73,8 +73,8 @@ class Plan {
   Status apply(const DropFragment& edit);
   Status apply(const AddEdge& edit);
 
-  // These two find a fragment by its number, or by the digest of one of its signatures; null if
-  // there is none. The pointer is valid until the fragment is dropped.
+  // The next two functions find a fragment by its number, or by the digest of one of its
+  // signatures; null if there is none. The pointer is valid until the fragment is dropped.
   const Fragment* find(std::uint32_t fragment) const;
   const Fragment* fragment_of(std::uint64_t digest) const;
   // Whether a signature of this name is planned.

@@ -53,9 +53,9 @@ class PlanWalk {
   std::size_t bucket_ = 0;
   std::uint32_t fragments_run_ = 0;
 
-  const Plan::Fragment* next_fragment_ = nullptr;  // to which the next bucket belongs
+  const Plan::Fragment* next_fragment_ = nullptr;  // the fragment of the next bucket
   const Plan::Bucket* bucket_checked_ = nullptr;   // the last argument of is_ready()
-  std::vector<InFlight::Slot> slots_;              // the ready submissions of that bucket so far
+  std::vector<InFlight::Slot> slots_;              // ready submissions of bucket_checked_ so far
 };
 
 }  // namespace farandole

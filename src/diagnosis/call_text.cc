@@ -11,8 +11,8 @@
 namespace farandole {
 namespace {
 
-// The flight record cuts a long name, possibly inside a UTF-8 character. So this function drops the
-// last character of such a name unless it is ASCII, because that character may be incomplete.
+// The flight record cuts a long name, possibly inside a UTF-8 character. So the last character of a
+// cut name may be incomplete, and this function drops it unless it is ASCII.
 std::string name_of(const RecordedCall& call) {
   if (call.name.size() < kFlightNameBytes) return escape_controls(call.name);
   std::string_view name = call.name;

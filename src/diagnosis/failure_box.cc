@@ -23,8 +23,8 @@ constexpr std::string_view kResetColor = "\x1b[0m";
 // True if an uncaught exception ended the program.
 bool has_raised(const Failure& failure) { return failure.end.record.cause != LeaveCause::kOrderly; }
 
-// The kernel does not say which process it has killed. It only says that it has just killed a
-// process in this cgroup.
+// The kernel does not say which process it has killed. The kernel only says that it has just killed
+// a process in this cgroup.
 bool probably_killed_for_memory(const WorkerEnd& end) {
   return end.process_end.signal == SIGKILL && end.memory_kills.in_cgroup > 0;
 }

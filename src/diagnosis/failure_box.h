@@ -20,7 +20,7 @@ struct MemoryKills {
   std::int64_t on_machine = 0;  // on the whole machine, including in_cgroup
 };
 
-// What the launcher knows about a worker that has ended.
+// What the launcher knows about one worker that has ended.
 struct WorkerEnd {
   ProcessEnd process_end;
   FlightReport record;

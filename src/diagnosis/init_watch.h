@@ -15,7 +15,7 @@ namespace farandole {
 // nothing.
 class InitWatch {
  public:
-  // How long a worker may run before it calls init(). It may need this time to load data, for
+  // How long a worker may run before it calls init(). A worker may need this time to load data, for
   // example.
   static constexpr auto kTimeUntilInitMax = std::chrono::minutes(1);
 
@@ -25,10 +25,10 @@ class InitWatch {
     if (size > 1) deadline_ = started + kTimeUntilInitMax;
   }
 
-  // When to call check(); empty if no further call is needed.
+  // The time at which check() must be called; empty if no further call is needed.
   std::optional<TimePoint> deadline() const { return deadline_; }
-  // Call it once, at the deadline. Returns a warning about the ranks that run without having called
-  // init(). Empty if there are no such ranks. Also empty if other ranks already wait in init(),
+  // Call check() once, at deadline(). Returns a warning about the ranks that run without having
+  // called init(). Returns nothing if there are no such ranks, or if other ranks wait in init(),
   // because the stall watch reports this wait.
   std::optional<std::string> check(const std::vector<WatchedWorker>& workers, TimePoint now);
 
@@ -38,8 +38,8 @@ class InitWatch {
 };
 
 // Call it when all workers have ended with exit code 0. Returns a warning about the workers that
-// never called init(). `workers` are those of this host; the first one has the rank `first_rank` in
-// a job of `size` ranks. A pure function.
+// never called init(). `workers` are the workers of this host; the first one has the rank
+// `first_rank` in a job of `size` ranks. A pure function.
 std::optional<std::string> warning_of_missing_init(const std::vector<WatchedWorker>& workers,
                                                    int first_rank, int size);
 

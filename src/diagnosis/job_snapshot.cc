@@ -39,9 +39,9 @@ const RecordedCall* JobSnapshot::blocking_call(int rank) const {
     if (call.handle == wait.handle) return &call;
     if (oldest == nullptr) oldest = &call;
   }
-  // The record has no such call in flight, but the program still waits. It may wait in another
-  // thread, for another call of a batch, or in a call that the record has already dropped. So this
-  // function returns the oldest call in flight.
+  // The record has no call in flight with the handle of the wait, but the program may still wait:
+  // in another thread, for another call of a batch, or in a call that is no longer in the record.
+  // So this function returns the oldest call in flight.
   return wait.until ? nullptr : oldest;
 }
 
@@ -64,11 +64,12 @@ bool JobSnapshot::is_missing(int rank, const RecordedCall& call) const {
   const bool is_member =
       call.group == kWorld || std::ranges::find(groups, call.group) != groups.end();
   if (!is_member || (is_alive(rank) && matching_call(rank, call) != nullptr)) return false;
-  // When both ranks have made their calls, the receiver takes the message and both calls are
-  // running. So only a waiting call has a missing rank.
+  // When the sender and the receiver have made their calls, the receiver takes the message, and
+  // both calls count as running. So only a call that still waits has a missing rank.
   if (row_of(call.operation).is_message)
     return call.state == CallState::kWaiting && (call.peer == rank || call.peer == kAnyRank);
-  // A joined rank takes part in these operations without data, so it is not missing.
+  // If an operation is allowed while joined, a rank that has joined takes part in it without data.
+  // So that rank is not missing.
   return !(row_of(call.operation).allowed_while_joined && is_alive(rank) &&
            has_joined(rank, call.group));
 }
@@ -88,8 +89,8 @@ std::vector<int> JobSnapshot::missing_ranks(const RecordedCall& call) const {
 }
 
 // The ranks that this rank waits for. A join is not counted as a wait: it ends when the other ranks
-// have no more data, so it cannot be part of a deadlock. A receive from any rank is not counted
-// either, because a send of any one rank can end it.
+// have no more data, so it cannot be part of a deadlock. A receive that accepts a message from any
+// rank is not counted either, because a send of any one rank can end this receive.
 std::vector<int> JobSnapshot::ranks_awaited_by(int rank) const {
   const RecordedCall* const call = blocking_call(rank);
   if (call == nullptr || call->operation == Operation::kJoin || is_from_any_rank(*call)) return {};

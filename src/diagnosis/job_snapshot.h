@@ -21,9 +21,9 @@ struct WatchedWorker {
   std::string host;
   pid_t pid = 0;
   FlightReport report;
-  std::string end;      // how it ended, such as "exited with code 0"; empty while it is alive
-  int stop_signal = 0;  // the signal that stopped it; 0 if it runs
-  // The hardware threads to which it is bound, such as "0-3"; empty: it is not bound.
+  std::string end;      // how the worker ended ("exited with code 0"); empty while it is alive
+  int stop_signal = 0;  // the signal that stopped the worker; 0 if it runs
+  // The hardware threads to which the worker is bound, such as "0-3"; empty if it is not bound.
   std::string cores{};
 };
 
@@ -44,8 +44,8 @@ class JobSnapshot {
   // Whether the rank has called join in this group.
   bool has_joined(int rank, GroupId group) const;
   // This rank's call with the same group and name as `call`, which is a call of this snapshot. For
-  // a message, it is `call` itself or the other half of that message: the receive of a send, or the
-  // send of a receive. Null if the rank has no such call in flight.
+  // a message, the result is `call` itself or the other half of the message: the receive of a send,
+  // or the send of a receive. Null if the rank has no such call in flight.
   const RecordedCall* matching_call(int rank, const RecordedCall& call) const;
   // callers() returns the ranks that have made this call; missing_ranks() returns the ranks that
   // must still make the call before it can run.

@@ -63,7 +63,8 @@ std::optional<std::string> folder_of(const CgroupPath& group, std::istream& moun
   return std::nullopt;
 }
 
-// Finds the line that begins with `wanted` in a file of names and numbers, and returns its number.
+// Finds the line that begins with `wanted` in a file of names and numbers, and returns the number
+// in this line.
 std::int64_t value_in(const std::string& file, const std::string& wanted_name) {
   std::ifstream stream(file);
   std::string name;

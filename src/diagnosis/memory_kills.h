@@ -1,7 +1,7 @@
 // Counts the processes that the kernel kills because memory has run out. A worker that the kernel
 // has killed ends with SIGKILL, like a worker that a user has killed. The kernel's counters help to
-// distinguish these cases. They do not name the killed process, so we only use kills that were
-// counted shortly before a worker ended.
+// distinguish these cases. The counters do not name the killed process, so we only use kills that
+// were counted shortly before a worker ended.
 #pragma once
 
 #include <istream>

@@ -42,9 +42,9 @@ struct RankStatus {
   std::optional<TimePoint> since;       // when `state` began; empty if unknown
   std::optional<RecordedCall> call;     // the call in which the program waits
   std::vector<int> waits_for;           // ranks that have not made this call yet
-  std::string reason;                   // how it ended, why it left, or which signal stopped it
+  std::string reason;                   // how the rank ended, why it left, or its stop signal
   FlightCounts counts;                  // includes the current wait
-  std::optional<Duration> time_in_job;  // time since its init(); empty if it is not a member
+  std::optional<Duration> time_in_job;  // since init(); empty if the rank is not a member
 };
 
 // Returns the status of one rank. A pure function.

@@ -15,7 +15,8 @@ namespace farandole {
 // frames show where it is in the program.
 //
 // `dump` is the output of `py-spy dump` for process `pid`. If `dump` has only other threads,
-// returns its beginning. If it has no thread, it is an error text, and the result is empty.
+// returns its beginning. If `dump` has no thread at all, `dump` is an error text, and the result is
+// empty.
 std::vector<std::string> main_thread_frames(std::string_view dump, pid_t pid);
 
 // Returns the last line that is not blank.

@@ -167,7 +167,7 @@ std::string Reporter::after_calls_text(int rank) const {
   return " after " + count_of_calls(snapshot_.worker(rank).report.counts.calls);
 }
 
-// Returns what a rank does instead of making `call`, in which the other ranks wait. `call` is null
+// Returns what a rank does instead of making `call`. The other ranks wait in `call`. `call` is null
 // for init(). Empty if the rank is running and simply has not reached the call yet. Sets
 // `unexplained` if the rank's stack could tell more.
 std::string Reporter::activity_of(int rank, const RecordedCall* call, bool& unexplained) const {
@@ -266,8 +266,8 @@ std::optional<StallVerdict> Reporter::init_verdict() const {
 }
 
 std::optional<StallVerdict> Reporter::call_verdict() const {
-  // All ranks that have a call in the same state give the same verdict. So each call is examined
-  // once per state.
+  // Several ranks may have the same call in the same state, and the verdict is then the same for
+  // all of them. So each call is examined once per state.
   std::set<std::tuple<GroupId, std::uint64_t, CallState>> examined;
   for (const LongWait& wait : long_waits()) {
     const RecordedCall& call = *wait.call;

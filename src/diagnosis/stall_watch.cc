@@ -29,7 +29,7 @@ StallWatch::StallOutcome StallWatch::outcome_of(const StallVerdict& verdict,
   if (report.member_state != MemberState::kMember) return StallOutcome::kOver;
   const auto call = std::ranges::find(report.calls, verdict.handle, &RecordedCall::handle);
   if (call == report.calls.end())
-    return StallOutcome::kWentOn;  // a later call uses its line in the flight record
+    return StallOutcome::kWentOn;  // a later call uses the line of this call in the flight record
   if (call->state == CallState::kFailed) return StallOutcome::kOver;
   return call->state == verdict.state ? StallOutcome::kStillWaits : StallOutcome::kWentOn;
 }
@@ -49,9 +49,9 @@ StallWatch::Report StallWatch::tick(const std::vector<WatchedWorker>& workers, T
   }
   auto verdict = stall_verdict(JobSnapshot(workers, now), {warn_after_, counts_from_});
   if (!verdict) return report;
-  // A rank that the last warning named still waits, so this is the same stall or a part of it. The
-  // verdict may name another waiting rank than before, because the times of other hosts are not
-  // exact.
+  // After a warning, a rank that the warning has named still waits. So this verdict is about the
+  // same stall or a part of it. The verdict may name another waiting rank than before, because the
+  // times of other hosts are not exact.
   const int multiple = last_warning_ ? last_warning_->multiple * 2 : 1;
   if (now - verdict->since < warn_after_ * multiple) return report;
   report.lines.insert(report.lines.end(), verdict->lines.begin(), verdict->lines.end());

@@ -30,8 +30,8 @@ class StallWatch {
   // The time between two calls of tick(), if the watch is on.
   Duration interval() const { return warn_after_ / 4; }
   Report tick(const std::vector<WatchedWorker>& workers, TimePoint now);
-  // Call it when the job continues after the user had stopped all of it. Earlier waiting time then
-  // no longer counts.
+  // Call it when the job continues after the user had stopped all of it. The waiting time before
+  // this moment then no longer counts.
   void job_continued(TimePoint now) { counts_from_ = now; }
 
  private:

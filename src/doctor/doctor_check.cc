@@ -72,7 +72,7 @@ std::vector<Finding> decode(std::string_view bytes) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   const rlimit no_core{0, 0};
   ::setrlimit(RLIMIT_CORE, &no_core);
-  ::signal(SIGXFSZ, SIG_IGN);  // above `ulimit -f`, the call fails, as in a job
+  ::signal(SIGXFSZ, SIG_IGN);  // as in a job: beyond `ulimit -f`, calls then only fail
   const int null_device = ::open("/dev/null", O_RDWR);
   for (const int number : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) ::dup2(null_device, number);
   const std::string bytes = encode(check.run());
@@ -107,7 +107,7 @@ std::optional<std::string> read_all(const Descriptor& source) {
 // hangs in the kernel may end much later.
 void kill_group(pid_t leader) {
   ::kill(-leader, SIGKILL);
-  ::kill(leader, SIGKILL);  // in case it has not created its group yet
+  ::kill(leader, SIGKILL);  // the check may not have created its group yet
   const Descriptor process(static_cast<int>(::syscall(SYS_pidfd_open, leader, 0)));
   pollfd entry{process.get(), POLLIN, 0};
   if (process.valid()) ::poll(&entry, 1, kKillTimeMaxMs);

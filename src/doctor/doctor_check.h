@@ -14,7 +14,7 @@ struct Finding {
   Health health = Health::kWorks;
   std::string found;      // what the check has found, for people
   std::string advice;     // what the user can do; may be empty
-  std::string version{};  // the version of what was found; empty if it has none
+  std::string version{};  // the version of the thing that was found, if it has one
 };
 
 struct Check {
@@ -27,7 +27,7 @@ struct Check {
 Check single_check(std::string name, bool essential, Finding (*run)());
 
 // Runs the check in a process of its own. If that process crashes or does not end within 5 s, each
-// finding says so.
+// finding of the check reports this.
 std::vector<Finding> findings_of(const Check& check);
 
 }  // namespace farandole

@@ -117,7 +117,7 @@ std::string failure_text(const EndedProgram& program) {
 struct FrameworkRow {
   const char* name;
   const char* distributions;  // names in the package index, separated by spaces
-  const char* frontend;       // the name of our frontend for it
+  const char* frontend;       // the name of our frontend for this framework
 };
 constexpr std::array<FrameworkRow, 7> kFrameworks{{
     {"torch", "torch", "torch"},

@@ -172,7 +172,7 @@ TEST_F(DoctorFrameworksTest, TheVersionOfPySpyIsShown) {
   EXPECT_EQ(finding("py-spy").found, "py-spy: exit code 1: cannot read");
 }
 
-// If the process has already loaded a library with this name, the check finds that one.
+// If the process has already loaded a library with this name, the check finds the loaded library.
 class DoctorLibrariesTest : public DoctorFrameworksTest {
  protected:
   static bool has_compiler() { return std::system("cc --version >/dev/null 2>&1") == 0; }

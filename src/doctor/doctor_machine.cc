@@ -208,7 +208,7 @@ Finding check_file_size() {
   const std::int64_t limit = soft_limit_of(RLIMIT_FSIZE);
   if (limit == kNoLimit) return finding;
   Knobs knobs;
-  const bool has_knobs = read_own_knobs(knobs).ok();  // the check "shared heap" shows an error
+  const bool has_knobs = read_own_knobs(knobs).ok();  // the check "shared heap" shows any error
   if (has_knobs && static_cast<std::int64_t>(knobs.heap_bytes) > limit)
     return {Health::kDoesNotWork,
             format_text("{}: less than FARANDOLE_HEAP_BYTES, {}", finding.found,

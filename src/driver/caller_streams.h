@@ -16,8 +16,8 @@ namespace farandole {
 inline constexpr std::uint32_t kInputStream = 0;   // to the launcher's standard input
 inline constexpr std::uint32_t kOutputStream = 1;  // the launcher's standard output
 inline constexpr std::uint32_t kReportStream = 2;  // the lines of CallerReport
-// Each worker of the host has five streams: its channel (in both directions), its standard output
-// and error, and copies of these.
+// Each worker of the host has five streams: one for its channel (in both directions), one each for
+// its standard output and standard error, and one each for the copies of these two.
 constexpr std::uint32_t channel_stream(int local_rank) {
   return 3 + 5 * static_cast<std::uint32_t>(local_rank);
 }

@@ -304,7 +304,7 @@ void Driver::set_addresses(const std::string& line) {
   give_orders();
 }
 
-// Node 0 gets its order first, because the others must know where it listens.
+// Node 0 gets its order first, because the other nodes must be told where node 0 listens.
 void Driver::give_orders() {
   for (std::size_t index = 0; index < processes_.size(); ++index) {
     if (processes_[index].state != HostProcess::State::kGreeted) continue;
@@ -366,7 +366,7 @@ void Driver::handle_event(std::uint64_t tag) {
       if (relays_.serve(processes_[index])) handle_process_end(index);
       return;
     case Source::kDiscovery:
-      return;  // it only wakes the loop, which then calls update_hosts()
+      return;  // this event only wakes the loop, which then calls update_hosts()
   }
 }
 
@@ -415,8 +415,8 @@ void Driver::pass_on_signal(int signal) {
   const char byte = static_cast<char>(signal);
   for (HostProcess& process : processes_) {
     if (process.state != HostProcess::State::kHasOrder) continue;
-    (void)process.remote.send({&byte, 1});  // if this fails, the process ends when its input ends
-    if (process.relay) process.relay->serve();  // at once: after SIGTSTP, we stop
+    (void)process.remote.send({&byte, 1});  // if send() fails, the process ends when its input ends
+    if (process.relay) process.relay->serve();  // send it now: SIGTSTP also stops us
   }
 }
 
@@ -427,7 +427,7 @@ void Driver::handle_process_end(std::size_t index) {
   // If bytes remain, handle_event() calls this function again when everything is written.
   if (process.relay && !process.relay->has_written_everything() && !skips_waits_) return;
   if (!process.remote.reap()) return;
-  // Read all, even if our own reader is slow: node 0 may have said that the job is over.
+  // Read all its output, even if our reader is slow: node 0 may say there that the job is over.
   output_.read_rest(static_cast<int>(index));
   process.state = HostProcess::State::kEnded;
   if (index > 0) process.takes_part = false;
@@ -444,21 +444,21 @@ void Driver::handle_process_end(std::size_t index) {
     const std::string advice = process.remote.advice();
     fail_host(index, process.remote.why_ended() + (advice.empty() ? "" : "; " + advice));
   } else if (!job_has_begun_ && process.remote.end()->failed() && !deadline_ && last_signal_ == 0) {
-    // Unless node 0 has ended, wait: its message that the job has begun may still arrive.
+    // Unless node 0 has ended, wait: a message of node 0 that the job has begun may arrive.
     deadline_ = index == 0 ? now() : now() + kOtherErrorsTimeout;
   } else if (was_lost(process) && last_signal_ == 0 && !deadline_) {
     output_.show_error(format_text("{}: {}", process.name(), how_it_ended(process)));
-    // Usually the launchers end the job. But they do not if only our connection is broken.
+    // Usually the launchers end the job. They do not if only the driver's connection is broken.
     deadline_ = now() + kLostConnectionTimeout;
   }
   if (plan_.elastic && index == 0) handle_first_node_end();
 }
 
 // If node 0's launcher of an elastic job was lost, starts a new launcher and returns true. The
-// workers go on meanwhile. After several losses within a short time, the job ends instead.
+// workers go on without it. After several losses within a short time, the job ends instead.
 bool Driver::replace_lost_first_node() {
   HostProcess& process = processes_.front();
-  const bool took_part = process.takes_part || lost_launchers_ > 0;  // or the launcher before it
+  const bool took_part = process.takes_part || lost_launchers_ > 0;  // or an earlier launcher did
   if (!plan_.elastic || !took_part || process.job_is_over || deadline_ || last_signal_ != 0)
     return false;
   if (!process.remote.end()->failed()) return false;  // the job is over, and has succeeded
@@ -516,8 +516,8 @@ void Driver::schedule_restart(std::size_t index) {
   process.restart_time = now() + pause;
   if (process.why_failed.empty())
     process.why_failed = process.has_got_order ? how_it_ended(process) : process.remote.why_ended();
-  // If a launcher got its order, node 0 reports its loss. Only at the end of the job, when the
-  // launchers end before node 0, nothing is reported.
+  // Node 0 reports the loss of a launcher that has its order. It reports nothing at the end of the
+  // job, when the other launchers end before node 0.
   if (!process.has_got_order)
     output_.show_notice(
         format_text("{}: {}; trying again in {} s", process.name(), process.why_failed,
@@ -546,7 +546,7 @@ void Driver::restart_due_hosts() {
 void Driver::replace_process(std::size_t index, const HostEntry& host, int failure_count) {
   HostProcess& process = processes_[index];
   const int first_rank = process.first_rank;
-  std::destroy_at(&process);  // it cannot be assigned, because it is watched at its address
+  std::destroy_at(&process);  // cannot be assigned: the poller has its address
   std::construct_at(&process, host, poller_, tags_of(index), first_rank);
   process.failure_count = failure_count;
   if (roster_) roster_->launcher_started(static_cast<int>(index));
@@ -563,7 +563,7 @@ void Driver::update_hosts() {
   for (const int node : changes.leaving) {
     HostProcess& process = processes_[static_cast<std::size_t>(node)];
     process.restart_time.reset();
-    // A second SIGTERM would end its workers at once.
+    // A second SIGTERM would kill the workers of the host without a grace time.
     if (process.was_told_to_leave) continue;
     const char leave_signal = SIGTERM;
     process.was_told_to_leave = process.is_leaving = true;
@@ -620,11 +620,11 @@ bool Driver::handle_line_about_node(const std::string& line) {
 // Kills the process for this host, because ssh would keep a broken connection for a long time.
 void Driver::handle_lost_node(std::size_t index) {
   HostProcess& process = processes_[index];
-  // If it does not take part, the line is about a launcher that this one has replaced.
+  // If this launcher does not take part, the line is about the launcher that it has replaced.
   if (!std::exchange(process.takes_part, false)) return;
   if (process.state != HostProcess::State::kHasOrder) return;
   process.kill_time = now();
-  if (process.is_leaving) *process.kill_time += kLeaveTimeout;  // its launcher is about to end
+  if (process.is_leaving) *process.kill_time += kLeaveTimeout;  // its launcher is ending by itself
 }
 
 // The job has ended. The other launchers end with it, if their hosts can be reached.
@@ -656,7 +656,7 @@ void Driver::fail_host(std::size_t index, const std::string& why, int exit_code)
   if (!deadline_) deadline_ = now() + kOtherErrorsTimeout;
 }
 
-// Call it if launchers have ended before the job has begun. They have already said why.
+// Call it if launchers have ended before the job has begun. These launchers have told the user why.
 void Driver::fail_hosts_that_ended_early() {
   for (std::size_t index = 0; index < processes_.size(); ++index) {
     const HostProcess& process = processes_[index];
@@ -683,7 +683,7 @@ void Driver::give_up_silent_hosts() {
     const HostProcess& process = processes_[index];
     if (process.state != HostProcess::State::kConnecting || now() < process.answer_deadline)
       continue;
-    if (process.has_failed) continue;  // it gets time to end
+    if (process.has_failed) continue;  // this process has been told to end
     fail_host(index,
               process.remote.why_silent(format_text(
                   "there is no answer after {} s (--start-timeout)", plan_.start_timeout.count())));
@@ -750,7 +750,7 @@ int Driver::exit_code() const {
   if (last_signal_ != 0 && !all_needed_hosts_take_part()) return 128 + last_signal_;
   if (last_signal_ != 0 && was_lost(processes_.front())) return 128 + last_signal_;
   int code = exit_code_of(processes_.front());
-  if (plan_.elastic && job_has_begun_) return code;  // the other hosts may have failed
+  if (plan_.elastic && job_has_begun_) return code;  // failures of other hosts do not count
   for (const HostProcess& process : processes_)
     if (code == 0) code = exit_code_of(process);
   return last_signal_ == SIGPIPE && code != 0 ? 128 + SIGPIPE : code;

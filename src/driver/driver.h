@@ -1,5 +1,5 @@
-// Driver: runs a job on several hosts. It starts one process on each of them: over ssh, or directly
-// on its own host. It gives each process its order and the job's secret, passes on signals, and
+// Driver: runs a job on several hosts. It starts one process on each host: over ssh, or, on its own
+// host, directly. It gives each process its order and the job's secret, passes on signals, and
 // shows the output of all hosts as that of one job. The launchers on the hosts do everything else.
 #pragma once
 
@@ -20,7 +20,7 @@ struct DriverPlan {
   // `slots` is the number of workers of each host. In an elastic job, the driver also starts a
   // launcher without workers on its own host, and this launcher becomes node 0.
   std::vector<HostEntry> hosts;
-  std::optional<DiscoveryPlan> discovery{};  // of an elastic job; then `hosts` is empty at first
+  std::optional<DiscoveryPlan> discovery{};  // of an elastic job; then, `hosts` begins empty
   SshOptions ssh;
   // The program, its flags and the working directory; the driver adds the other fields for each
   // host.

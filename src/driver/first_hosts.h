@@ -1,4 +1,4 @@
-// Finds the hosts with which an elastic job with a discovery program starts.
+// Finds the first hosts of an elastic job that has a discovery program.
 #pragma once
 
 #include <chrono>

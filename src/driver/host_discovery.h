@@ -1,5 +1,5 @@
-// HostDiscovery: runs the program with which the user lists the hosts of an elastic job, again and
-// again. The program writes one host per line, as in a hostfile.
+// HostDiscovery: repeatedly runs a program of the user that lists the hosts of an elastic job. The
+// program writes one host per line, as in a hostfile.
 #pragma once
 
 #include <chrono>
@@ -28,7 +28,7 @@ class HostDiscovery {
  public:
   static constexpr auto kRunPause = std::chrono::seconds(1);     // between two runs
   static constexpr auto kRunTimeMax = std::chrono::seconds(20);  // for one run
-  static constexpr std::size_t kOutputBytesMax = 1 << 20;        // of its output
+  static constexpr std::size_t kOutputBytesMax = 1 << 20;        // of the program's output
 
   // If a host has more than `slots_max` slots, only `slots_max` slots count. The poller reports
   // `tag` when advance() has something to do. `poller` and `state` must outlive this object.
@@ -39,7 +39,7 @@ class HostDiscovery {
   HostDiscovery& operator=(const HostDiscovery&) = delete;
 
   struct Update {
-    std::optional<std::vector<HostEntry>> hosts{};  // a run has listed these
+    std::optional<std::vector<HostEntry>> hosts{};  // the hosts that a run has listed
     std::string error{};  // the error of a run, unless the run before had the same error
   };
   Update advance(TimePoint now);

@@ -25,24 +25,24 @@ struct HostProcess {
 
   RemoteProcess remote;
   State state = State::kNotStarted;
-  int output = -1;  // we read its standard output from this descriptor of JobOutput
+  int output = -1;  // the process's standard output has this number in JobOutput
   TimePoint answer_deadline{};
   bool has_got_order = false;
-  bool has_failed = false;         // it could not be started
+  bool has_failed = false;         // the process could not be started
   bool has_exit_code_255 = false;  // the launcher there has said that its exit code is kSshError
   int first_rank = 0;
   std::unique_ptr<StreamRelay> relay{};  // null if nothing is relayed, or before the order
-  std::string incomplete_report_line{};  // of the report of its launcher; not a whole line yet
+  std::string incomplete_report_line{};  // the last line of its launcher's report
   // The following fields are for elastic jobs.
   bool was_told_to_leave = false;  // by the driver
   bool is_leaving = false;
-  bool takes_part = false;   // it has joined the job, and was not lost since
+  bool takes_part = false;   // has joined the job, and was not lost after that
   bool job_is_over = false;  // node 0 has said that the job is over
   std::optional<TimePoint> kill_time{};
   std::optional<TimePoint> join_time{};
-  int failure_count = 0;                    // how often it has failed
-  std::optional<TimePoint> restart_time{};  // when to start it again
-  std::string why_failed{};                 // why it must be started again
+  int failure_count = 0;                    // how often the process has failed
+  std::optional<TimePoint> restart_time{};  // when to start the process again
+  std::string why_failed{};                 // why the process must be started again
 };
 
 // Whether the connection to the host was lost, or the process was killed by a signal.

@@ -37,9 +37,9 @@ class HostRelays {
   // The parts that the launchers must relay. Empty if the driver only needs the output that the
   // launchers show.
   std::optional<RelayedParts> relayed_parts() const;
-  // From now on, the launcher's standard input and output are two of the streams that are relayed.
-  // No data are lost, because the launcher sends nothing between its greeting and its order. The
-  // poller reports `tag` when the relay has something to do. Errors: kStop.
+  // After this call, the launcher's standard input and output are two of the streams that are
+  // relayed. No data are lost, because the launcher sends nothing between its greeting and its
+  // order. The poller reports `tag` when the relay has something to do. Errors: kStop.
   Status begin_relay(HostProcess& process, std::uint64_t tag);
   // Call it when the poller reports the relay of the process. Returns whether everything is
   // written; then the poller does not report the relay again.

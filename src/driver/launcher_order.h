@@ -5,7 +5,8 @@
 //
 // The process first writes an empty line and its greeting to its standard output, and the same to
 // its standard error. Node 0 then writes the lines `listens ADDRESS…` and, when all nodes have
-// joined, `begins` to its standard output. After that, the streams are those of its workers.
+// joined, `begins` to its standard output. After that line, the standard output and error carry the
+// output of the workers.
 //
 // If the order requests a relay, the standard input and output carry frames of the relay after the
 // order. Everything described above then travels in two streams of the relay.

@@ -180,8 +180,8 @@ int run_relayed_launcher(const RelayedParts& parts, int workers,
     ::sigprocmask(SIG_SETMASK, &state.signal_mask, nullptr);
     ::_exit(launch(ends.keep_launcher_ends()));
   }
-  // If we fail, our ends close. The launcher then ends the job, because its driver seems to be
-  // gone.
+  // If we fail, our ends of the descriptors close. The launcher then ends the job, because its
+  // driver seems to be gone.
   auto relay = relay_to_driver(ends.take_our_streams());
   if (!relay.ok()) return report_error(relay.status());
   const Descriptor signals(::signalfd(-1, &handled, SFD_CLOEXEC | SFD_NONBLOCK));

@@ -28,13 +28,13 @@ inline constexpr std::size_t kRelayWindowBytes = 1 << 20;
 struct RelayStream {
   std::uint32_t id = 0;
   Descriptor source{};  // we send what can be read here
-  Descriptor sink{};    // we write here what the other relay has sent; it becomes non-blocking
+  Descriptor sink{};    // where we write the data of the other relay; becomes non-blocking
   // Used instead of `sink`: it is called with the received bytes.
   std::function<void(std::string_view)> consume{};
   // Whether this stream stays behind the other streams. If so, bytes that are read from `source`
-  // are sent only after all bytes that the other sources held at that time. `consume` gets received
-  // bytes only after the other sinks have got everything that arrived before these bytes. So a
-  // report about a process arrives after the last bytes of that process.
+  // are sent only after all bytes that the other sources held when these bytes were read. `consume`
+  // gets received bytes only after the other sinks have got everything that arrived before these
+  // bytes. So a report about a process arrives after the last bytes of that process.
   bool follows_others = false;
 };
 
@@ -97,7 +97,7 @@ class StreamRelay {
     Queue pending_bytes{};  // received, but not written yet
     std::uint64_t bytes_received = 0;
     std::uint64_t bytes_written = 0;
-    // The part of `bytes_written` for which the peer has got new credit.
+    // The peer has got new credit for this many of the `bytes_written`.
     std::uint64_t bytes_credited = 0;
     bool has_ended = false;  // no more bytes will arrive
     bool sink_is_watched = false;

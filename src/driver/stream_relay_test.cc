@@ -85,7 +85,7 @@ struct RelaysInTest {
   std::unique_ptr<StreamRelay> host;
 };
 
-// Writes as many bytes as fit now, and returns the others.
+// Writes the bytes that fit now, and returns the remaining bytes.
 std::string_view write_some(const Descriptor& to, std::string_view bytes) {
   const ssize_t count = bytes.empty() ? 0 : ::write(to.get(), bytes.data(), bytes.size());
   return bytes.substr(count < 0 ? 0 : static_cast<std::size_t>(count));

@@ -56,7 +56,7 @@ Membership::Decisions ElasticJob::advance(TimePoint now) {
     if (!request.ok()) continue;  // only a foreign program writes such a request
     worker.epoch = request->left_epoch;
     // A member may have lost its connection to the Store while the epoch was formed. Then it could
-    // not report that it has left the epoch, but its new request shows this.
+    // not report that it has left the epoch, but its new request shows that it has left.
     if (membership_.is_member(static_cast<int>(slot)))
       publish_member_loss(format_text("worker {} has left", slot));
     if (request->knows_state) membership_.set_any_worker_had_state();
@@ -84,7 +84,7 @@ void ElasticJob::give_ranks(const Epoch& epoch) {
   for (std::int32_t rank = 0; rank < size; ++rank) {
     Worker& worker =
         workers_.at(static_cast<std::size_t>(epoch.workers[static_cast<std::size_t>(rank)]));
-    // This cannot fail: the key is new, because this worker has not received this answer before.
+    // set() cannot fail: the key is new, because this worker has not received this answer before.
     (void)store_.set(
         keys::rank_given(worker.number, worker.epoch),
         keys::RankRecord{epoch.number, rank, size, membership_.any_worker_had_state()}.encode());

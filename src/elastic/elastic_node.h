@@ -57,7 +57,7 @@ class ElasticNode {
   // workers continue without it.
   virtual bool is_needed(int local_rank) const = 0;
   // Whether the worker was killed by an order, because it is not a member any more.
-  virtual bool is_superfluous(int local_rank) const = 0;
+  virtual bool is_former_member(int local_rank) const = 0;
   // Whether no more workers will be started on this node.
   virtual bool is_over() const = 0;
   // Call it when this node ends. Returns whether the node leaves the job before the job ends,
@@ -69,7 +69,7 @@ class ElasticNode {
   virtual bool begin_to_leave(TimePoint limit) = 0;
 
   virtual ElasticOrders advance(TimePoint now) = 0;
-  // When to call advance() again, even if nothing happens.
+  // The time at which advance() must be called again, even if nothing happens before.
   virtual std::optional<TimePoint> deadline() const = 0;
 
   // The number of the current epoch; 0 before the first one.
@@ -79,7 +79,7 @@ class ElasticNode {
 
   // The rank of the worker in this slot; the slot itself if the worker has no rank.
   int rank_of(int slot) const;
-  // Replaces the rank that a worker's report blames by the slot of that rank in the current epoch.
+  // If a worker's report blames a rank, replaces the rank with its slot in the current epoch.
   void replace_rank_by_slot(WorkerEnd& end) const;
 };
 

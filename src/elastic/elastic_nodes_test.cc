@@ -440,7 +440,7 @@ TEST_F(OtherNodeOfElasticJob, CarriesOutOrders) {
   EXPECT_EQ(orders.starts[0].local_rank, 0);
   EXPECT_EQ(orders.starts[0].number, 3);
   EXPECT_THAT(orders.kills, ElementsAre(1));
-  EXPECT_TRUE(node_.is_superfluous(1));
+  EXPECT_TRUE(node_.is_former_member(1));
   EXPECT_FALSE(node_.is_needed(1));
   EXPECT_THAT(node_.advance(kStart).starts, IsEmpty()) << "each order is returned once";
 }

@@ -57,8 +57,8 @@ bool FirstElasticNode::is_needed(int local_rank) const {
   return job_.membership().is_needed(local_rank);
 }
 
-bool FirstElasticNode::is_superfluous(int local_rank) const {
-  return job_.membership().is_superfluous(local_rank);
+bool FirstElasticNode::is_former_member(int local_rank) const {
+  return job_.membership().is_former_member(local_rank);
 }
 
 void FirstElasticNode::handle_events(const NodeEvents& news, TimePoint now) {
@@ -123,8 +123,8 @@ void FirstElasticNode::handle_node_change(const NodeChange& change, TimePoint no
     notices_.push_back(format_text("node {} takes part{}", change.node, is_new ? "" : " again"));
 }
 
-// Perhaps the lost member is only stopped, together with its host. Then the other members notice
-// the loss only by this message.
+// Perhaps the lost member is only stopped, together with its host. Then only this message tells the
+// other members about the loss.
 void FirstElasticNode::announce_lost_member(const Epoch& epoch, int slot) {
   const auto rank = std::ranges::find(epoch.workers, slot) - epoch.workers.begin();
   lost_member_ =
@@ -172,7 +172,7 @@ void FirstElasticNode::take_over(TimePoint now) {
   }
   for (const auto& [slot, epoch] : takeover.group_epochs_by_slot)
     if (epoch < last_group.epoch) recovered_job.members_of_older_groups.push_back(slot);
-  // Members that are not found were lost meanwhile, alone or with their nodes.
+  // Members that no node has reported are lost, either alone or with their nodes.
   for (const int slot : recovered_job.last_epoch.workers) {
     if (std::ranges::find(recovered_job.running_members, slot) !=
         recovered_job.running_members.end())
@@ -271,12 +271,12 @@ void FirstElasticNode::order_start(int slot, ElasticOrders& orders, TimePoint no
                                                 static_cast<std::uint32_t>(number)});
 }
 
-void FirstElasticNode::order_kill(int slot, bool is_superfluous, ElasticOrders& orders) const {
+void FirstElasticNode::order_kill(int slot, bool is_former_member, ElasticOrders& orders) const {
   if (is_local_slot(slot))
     orders.kills.push_back(slot);
   else
-    link_->tell_node(node_of(slot),
-                     WorkerKill{static_cast<std::uint32_t>(job_.number_of(slot)), is_superfluous});
+    link_->tell_node(node_of(slot), WorkerKill{static_cast<std::uint32_t>(job_.number_of(slot)),
+                                               is_former_member});
 }
 
 }  // namespace farandole

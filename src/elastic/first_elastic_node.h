@@ -32,7 +32,7 @@ class FirstElasticNode final : public ElasticNode {
   void worker_continued(int local_rank) override;
   void handle_events(const NodeEvents& news, TimePoint now) override;
   bool is_needed(int local_rank) const override;
-  bool is_superfluous(int local_rank) const override;
+  bool is_former_member(int local_rank) const override;
   bool is_over() const override { return !takeover_ && !job_.membership().any_worker_runs(); }
   bool is_leaving_job() const override { return false; }
   bool begin_to_leave(TimePoint /*limit*/) override { return false; }
@@ -54,7 +54,7 @@ class FirstElasticNode final : public ElasticNode {
     // By slot of a worker: the epoch of the newest group that the worker's node knows, if the
     // worker was a member of that group.
     std::map<int, std::uint32_t> group_epochs_by_slot{};
-    std::set<int> nodes_without_state{};  // nodes that are back, but have not sent their state yet
+    std::set<int> nodes_without_state{};  // nodes that have not sent their state yet
     std::set<int> nodes_with_state{};     // connected nodes that have sent their state
     bool no_more_nodes_expected = false;
   };
@@ -71,7 +71,7 @@ class FirstElasticNode final : public ElasticNode {
   void take_over(TimePoint now);
   void announce_group() const;
   void order_start(int slot, ElasticOrders& orders, TimePoint now);
-  void order_kill(int slot, bool is_superfluous, ElasticOrders& orders) const;
+  void order_kill(int slot, bool is_former_member, ElasticOrders& orders) const;
 
   NodeLayout layout_;
   NodeLink* link_;
@@ -80,7 +80,7 @@ class FirstElasticNode final : public ElasticNode {
   bool has_sent_no_more_workers_ = false;
   std::optional<Takeover> takeover_;
   std::set<int> leaving_nodes_;            // nodes that are about to leave
-  std::optional<MemberLost> lost_member_;  // not returned yet
+  std::optional<MemberLost> lost_member_;  // advance() has not returned it yet
   // If a member was lost since the last epoch was formed: a text for the user that says how.
   std::string lost_member_text_;
 };

@@ -14,8 +14,8 @@
 namespace farandole {
 
 // `link` is null if the job is on this host only; otherwise its start_message() must be set.
-// `options.workers` may be unset. `replacement` is as `replaces` in NodeOptions. `store` and `link`
-// must outlive the result. Errors: kFixCall if the job has too few workers.
+// `options.workers` may be unset. `replacement` has the same meaning as NodeOptions::replaces.
+// `store` and `link` must outlive the result. Errors: kFixCall if the job has too few workers.
 Result<std::unique_ptr<ElasticNode>> make_elastic_node(
     Membership::Options options, const NodeLayout& layout, StoreServer& store, NodeLink* link,
     TimePoint now, const std::optional<Replacement>& replacement);

@@ -38,7 +38,7 @@ bool OtherElasticNode::is_member(int local_rank) const {
 // it is a member.
 bool OtherElasticNode::is_needed(int local_rank) const {
   const bool forms_first_group = epoch_ == 0 && !has_begun_;
-  return !is_superfluous(local_rank) && (forms_first_group || is_member(local_rank));
+  return !is_former_member(local_rank) && (forms_first_group || is_member(local_rank));
 }
 
 // Node 0 learns about the end from NodeLink::report_exit(), which the launcher calls.
@@ -102,7 +102,7 @@ void OtherElasticNode::handle_order(const WorkerKill& kill) {
   for (std::size_t i = 0; i < workers_.size(); ++i) {
     Worker& worker = workers_[i];
     if (!worker.is_running || worker.number != static_cast<int>(kill.number)) continue;
-    worker.is_superfluous = kill.is_superfluous;
+    worker.is_former_member = kill.is_former_member;
     orders_.kills.push_back(static_cast<int>(i));
   }
 }

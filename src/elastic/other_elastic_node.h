@@ -16,9 +16,9 @@ namespace farandole {
 
 class OtherElasticNode final : public ElasticNode {
  public:
-  // If the job has not begun already, the launcher starts its first workers now. The number of each
-  // of these workers is its slot. `store` is the Store of this node; `store` and `link` must
-  // outlive this object.
+  // If the job has not begun yet, the launcher starts its first workers now. The number of each of
+  // these workers is its slot. `store` is the Store of this node; `store` and `link` must outlive
+  // this object.
   OtherElasticNode(const NodeLayout& layout, StoreServer& store, NodeLink& link, bool has_begun);
 
   void worker_ended(int local_rank, bool succeeded, const std::string& how_it_ended,
@@ -27,7 +27,9 @@ class OtherElasticNode final : public ElasticNode {
   void worker_continued(int local_rank) override;
   void handle_events(const NodeEvents& news, TimePoint now) override;
   bool is_needed(int local_rank) const override;
-  bool is_superfluous(int local_rank) const override { return worker(local_rank).is_superfluous; }
+  bool is_former_member(int local_rank) const override {
+    return worker(local_rank).is_former_member;
+  }
   bool is_over() const override {
     return no_more_workers_ || (leave_deadline_ && !any_worker_runs());
   }
@@ -44,9 +46,9 @@ class OtherElasticNode final : public ElasticNode {
   struct Worker {
     int number = -1;
     bool is_running = false;
-    bool is_superfluous = false;
+    bool is_former_member = false;
     bool is_stopped = false;
-    std::string how_it_ended{};  // if the worker has ended
+    std::string how_it_ended{};  // empty if the worker has not ended
   };
 
   const Worker& worker(int local_rank) const {
@@ -74,7 +76,7 @@ class OtherElasticNode final : public ElasticNode {
   bool any_worker_has_succeeded_ = false;
   std::optional<TimePoint> leave_deadline_;  // set if this node is about to leave
   bool has_reported_leave_deadline_ = false;
-  ElasticOrders orders_;  // returned by the next advance()
+  ElasticOrders orders_;  // the orders that the next advance() returns
 };
 
 }  // namespace farandole

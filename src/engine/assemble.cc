@@ -93,7 +93,7 @@ Status make_channels(Engine::Parts& parts, const EngineOptions& options) {
 }
 
 // Waits until the group members are connected. If hosts cannot reach each other, the start fails
-// here. In an elastic job, a member that should dial may have ended; only the launchers know this.
+// here. In an elastic job, a member may end before it connects; only the launchers know this.
 Status connect_to_other_hosts(Engine::Parts& parts, const EngineOptions& options) {
   bool member_is_gone = false;
   const Status connect_status = parts.channels->wait_until_connected([&] {
@@ -109,8 +109,8 @@ Status connect_to_other_hosts(Engine::Parts& parts, const EngineOptions& options
   return Status::rebuild_group("a member of the group is gone, so the group is formed again");
 }
 
-// The launcher reports the members that are lost with their host. This rank cannot see such a loss,
-// because a stopped member keeps its connections.
+// The launcher reports the members that are lost with their host. This rank cannot see such a loss:
+// if a member is stopped with its host, its connections stay open.
 void watch_members(Engine::Parts& parts) {
   parts.context->watch_members(parts.epoch, [&doorbells = *parts.formation.doorbells](int rank) {
     if (rank < doorbells.size() && !doorbells.has_left(rank)) doorbells.close(rank);

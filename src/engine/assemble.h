@@ -48,7 +48,7 @@ struct Engine::Parts {
   std::unique_ptr<ProgressThreads> progress;
   std::unique_ptr<Groups> groups;
   std::once_flag leave_once;
-  std::atomic<bool> abandoned = false;  // this process is a forked child
+  std::atomic<bool> abandoned = false;  // set if this process is a forked child
 };
 
 // Makes an engine and joins the job. `options.context` must be set. Tests give several ranks of one

@@ -154,7 +154,7 @@ TEST(Completions, RunOnceForAFailedCall) {
       (void)engine.shutdown("enough");
       const auto rejected = engine.submit(counted_allreduce(call));
       EXPECT_FALSE(rejected.ok());
-      EXPECT_EQ(call.run_count, 0);  // a rejected submission is not a call
+      EXPECT_EQ(call.run_count, 0);  // no call was made, so no completion runs
       return;
     }
     const auto handle = engine.submit(counted_allreduce(call));
@@ -189,7 +189,7 @@ TEST(Completions, RunWithAnUnknownHandleForADroppedCall) {
     const auto handle = engine.submit(counted_allreduce(call, "dropped"));
     ASSERT_TRUE(handle.ok());
     if (engine.topology().rank == 0) {
-      engine.drop(*handle);  // still in flight, because the other rank submits after the barrier
+      engine.drop(*handle);  // the call is still in flight: rank 1 submits after the barrier
       ASSERT_EQ(barrier(engine), Status());
     }
     call.wait();

@@ -52,7 +52,7 @@ class SharedTensor {
   }
 
  private:
-  std::shared_ptr<std::byte> memory_;  // the heap is the other owner
+  std::shared_ptr<std::byte> memory_;  // the heap owns this memory, too
   std::span<float> values_;
 };
 

@@ -122,7 +122,7 @@ bool Engine::is_change_announced() const {
   const auto answer =
       parts_->stores.job->wait(keys::change_announced(), {TimePoint{}, no_interruption});
   // If the connection to a Store on another host has ended, a new launcher of node 0 takes over.
-  // Then all members must ask that launcher for new ranks, which is a change, too.
+  // Then all members must ask that launcher for new ranks, so this counts as a change.
   return answer.ok() || (parts_->network && answer.status().code() != StatusCode::kRetry);
 }
 
@@ -236,7 +236,7 @@ Status Engine::shutdown(const std::string& reason, LeaveCause cause, const std::
     if (parts_->stall_warnings) parts_->stall_warnings->stop();
     pass(parts_->failpoint, Failpoint::Place::kEngineStopped);
     parts_->recorder->record_left(reason, cause, traceback, parts_->clock->now());
-    parts_->flight_memory.reservation.reset();  // the next engine of this process may write there
+    parts_->flight_memory.reservation.reset();  // lets the next engine write there
     parts_->timeline->close();
     try {
       (*parts_->log)(Level::kInfo, "left the job: " + reason);
@@ -253,7 +253,7 @@ void Engine::abandon_after_fork() {
   parts_->timeline->abandon_after_fork();
   if (parts_->channels) parts_->channels->abandon_after_fork();
   parts_->formation.heap->abandon_after_fork();
-  parts_->stores = {};  // closes their sockets
+  parts_->stores = {};  // closes the sockets of the Stores
   for (Peer& peer : parts_->formation.peers) peer.pidfd.reset();
 }
 

@@ -455,8 +455,8 @@ TEST(Engine, AFailedBatchReleasesItsAutomaticNames) {
     std::vector<float> second_values(3, 1.0F);
     std::vector<Submission> batch = {allreduce_of(first_values), allreduce_of(second_values, "x"),
                                      allreduce_of(second_values, "x")};
-    // Only rank 1 submits this batch, which fails. If its engine did not release the automatic
-    // name, the ranks would choose different names for the next call.
+    // Only rank 1 submits this batch, and the batch fails. If rank 1 then kept the automatic name,
+    // the ranks would choose different names for the next call.
     if (engine.topology().rank == 1) {
       EXPECT_FALSE(engine.submit_batch(batch).ok());
     }
@@ -598,7 +598,7 @@ TEST(Engine, TheFlightRecordShowsCallsAndTheEnd) {
     EXPECT_TRUE(report.wait.until.has_value());
     EXPECT_LE(report.counts.blocked, std::chrono::steady_clock::now() - report.since);
     if (rank == 1) {
-      EXPECT_EQ(barrier(*engine), Status());  // rank 0 has submitted its next call
+      EXPECT_EQ(barrier(*engine), Status());  // rank 0 has then submitted its next call
       (void)engine->shutdown("raised ValueError: x", LeaveCause::kException, "Traceback: here");
       report = read_flight_record((*memory)->data());
       EXPECT_EQ(report.member_state, MemberState::kLeft);

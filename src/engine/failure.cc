@@ -65,8 +65,8 @@ std::optional<GiveUpReason> reason_of_stall(const Record* oldest_call, TimePoint
                                   limit.count())};
 }
 
-// Reads the death first, and remembers only what it has read. So has_changed() also reports a
-// change that happens during this function.
+// Reads the death first. has_changed() compares the current state only with what this function has
+// read, so it also reports a change that happens while this function runs.
 EndedRanks FailureWatch::read() {
   EndedRanks ended;
   ended.first_dead_rank = doorbells_.closed_by();

@@ -74,7 +74,7 @@ class FailureWatch {
            doorbells_.leavers() != leaves_read_;
   }
   // Returns which ranks have ended. A leaving rank draws a ticket, and then stores that it has
-  // left. If this function reads between these two, the rank is not in the result, and
+  // left. If this function reads between these two actions, the rank is not in the result, and
   // has_changed() stays true.
   EndedRanks read();
 

@@ -76,7 +76,7 @@ class FailureWatchTest : public ::testing::Test {
     return reinterpret_cast<Doorbells::Line*>(memory_->data() + sizeof(Doorbells::Header))[rank];
   }
 
-  std::shared_ptr<Segment> memory_;  // the test is the only owner
+  std::shared_ptr<Segment> memory_;  // only the test owns this memory
   Doorbells doorbells_;
   FailureWatch watch_;
 };

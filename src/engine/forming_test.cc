@@ -410,7 +410,7 @@ TEST(OptionsOfTheEnvironment, SayWhereTheRanksOfAnotherLauncherMeet) {
   EXPECT_FALSE(options.serves_job_store);
   variables.set("OMPI_COMM_WORLD_RANK", "0");
   EXPECT_TRUE(EngineOptions::from_environment().value().serves_job_store);
-  // A job on one host has no such Store.
+  // A job on one host needs no Store at FARANDOLE_JOB_STORE.
   variables.set("OMPI_COMM_WORLD_LOCAL_SIZE", "4");
   variables.set("PMIX_NAMESPACE", "7");
   options = EngineOptions::from_environment().value();

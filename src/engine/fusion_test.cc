@@ -45,7 +45,7 @@ Buffers inputs_of(const ReductionKind& kind, int rank) {
   for (const std::int64_t count : kCounts) {
     const auto bytes = static_cast<std::size_t>(count) * row_of(kind.dtype).bytes;
     std::vector<std::byte> buffer(bytes);
-    // An infinite value or NaN has a high byte of 0x7c or more, so these bytes stay below that.
+    // All bytes are below 0x40: the high byte of an infinite value or NaN is 0x7c or more.
     for (std::byte& byte : buffer) byte = static_cast<std::byte>(random() % 0x40);
     buffers.push_back(std::move(buffer));
   }

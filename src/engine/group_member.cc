@@ -65,7 +65,7 @@ std::byte* memory_for_received(Record& record, std::span<const std::int64_t> row
   record.outcome.received_rows.assign(rows.begin(), rows.end());
   std::int64_t bytes = 0;
   for (const std::int64_t count : rows) bytes += count * bytes_per_row;
-  // At least one byte, because null would mean that there is no memory.
+  // Allocates at least one byte, because null would mean that there is no memory.
   const auto size = static_cast<std::size_t>(std::max<std::int64_t>(bytes, 1));
   auto* const memory = new (std::align_val_t{kHeapAlignment}, std::nothrow) std::byte[size];
   if (memory != nullptr) ask_for_huge_pages(memory, size);
@@ -238,7 +238,7 @@ bool GroupMember::end(const Status& status, std::vector<Record*>& finished) {
   if (end_status_) return false;
   bool gives_up_step = false;
   if (!stop_entering() && step_) {
-    // If the entries differ, no rank can complete the step, so nothing is given up.
+    // If the entries differ, no rank can complete the step, so this end gives up no step.
     gives_up_step = other_hosts_ != nullptr && stage_ != Stage::kMispredicted;
     board_.abandon();
     if (board_.entry(board_.member()).output != kNoLocation) {

@@ -84,7 +84,7 @@ class GroupMember {
   // Why the group is over; empty if it is not. advance() may end the group, too.
   const std::optional<Status>& end_status() const { return end_status_; }
 
-  // Whether messages wait for room in a ring. Then advance() must be called again after a doorbell.
+  // Whether messages wait for room in a ring. If so, call advance() again after the next doorbell.
   bool has_unsent() const { return !end_status_ && unsent_count_ > 0; }
 
  private:
@@ -130,8 +130,8 @@ class GroupMember {
   FlightRecorder& recorder_;
   const Clock& clock_;
   std::shared_ptr<Segment> segment_;  // maps the memory of the group's members on this host
-  std::vector<int> ranks_;            // of all members, on all hosts
-  FlagBoard board_;                   // of the members on this host
+  std::vector<int> ranks_;            // the ranks of all members, on all hosts
+  FlagBoard board_;                   // the flags of the members on this host
   Group group_;
   FusionBuffer fusion_;
   Agreement agreement_;                      // borrows the signatures of the records
@@ -141,10 +141,10 @@ class GroupMember {
   std::map<int, PeerRings> rings_;
   // counts the messages to the leader; null if this rank is not the leader
   MessageRing::Counter* sent_to_leader_ = nullptr;
-  std::uint32_t messages_read_ = 0;  // the value of that counter at the last read
+  std::uint32_t messages_read_ = 0;  // the value of `sent_to_leader_` at the last read
   std::size_t unsent_count_ = 0;     // how many messages are in all lists `to_send`
   std::vector<Record*> in_flight_;
-  const Decision* decision_ = nullptr;  // borrowed from agreement_ until done or rolled back
+  const Decision* decision_ = nullptr;  // borrowed from agreement_ until completed or rolled back
   Stage stage_ = Stage::kNone;
   bool has_recorded_running_ = false;  // whether the flight record knows that the step is running
   std::optional<CollectiveStep> step_;

@@ -208,7 +208,7 @@ Status Groups::perform_remove(GroupId group) {
     if (close_status.ok()) dependencies_.progress.reopen_group(group);
     return status;
   }
-  // The group stays closed, because other threads may already have looked it up.
+  // The group stays closed, because other threads may have found it before this line.
   table_.lock()->erase(group);
   dependencies_.progress.remove_member(group);
   return {};

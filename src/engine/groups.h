@@ -24,7 +24,7 @@ class Groups {
   // The other parts of the engine, which must outlive this object.
   struct Dependencies {
     const Formation& formation;
-    LocalStore& store;  // of this host
+    LocalStore& store;  // the Store of this host
     ProgressThreads& progress;
     FlightRecorder& recorder;
     const Clock& clock;

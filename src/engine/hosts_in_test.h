@@ -53,7 +53,7 @@ class JobOnHosts {
   Result<std::unique_ptr<Engine>> join(const EngineOptions& options) const {
     return assemble(options, stores_of(options), network());
   }
-  // As in a job of another launcher: the engine of this rank publishes stall reports in the Store.
+  // As under another launcher, the engine of this rank publishes stall reports in the Store.
   Result<std::unique_ptr<Engine>> join_and_report(EngineOptions options,
                                                   std::shared_ptr<Store> reports) const {
     options.rendezvous_id = "id";

@@ -145,7 +145,7 @@ Submission message(Operation operation, int peer, std::vector<float>& memory) {
 
 // Every rank sends a message to each of the other ranks, and receives one from each.
 TEST_P(EngineOnHosts, MessagesOfAllSizesReachAllRanks) {
-  // In floats. A send of up to 2,048 floats is done early.
+  // Sizes in floats. A send of up to 2,048 floats may be done before the message is received.
   constexpr std::size_t kSizes[] = {0, 1, 2048, 2049, 300'000};
   run_job(GetParam(), {}, [&](Engine& engine) {
     const int rank = engine.topology().rank;
@@ -312,7 +312,7 @@ TEST_P(EngineOnHosts, ARankWithoutCallsConnects) {
 }
 
 // Ranks 0 and 3 have no channel, because the lanes connect only rank 0 with rank 2, and rank 1 with
-// rank 3. So rank 0 learns that rank 3 has left only when it dials.
+// rank 3. So rank 0 learns only when it tries to connect that rank 3 has left.
 TEST(EngineWithGroupsOnHosts, AMessageFromARankThatHasLeftFailsAlone) {
   std::latch has_left(1);
   run_job(HostOfRank{0, 0, 1, 1}, {{0, 1, 2}}, [&](Engine& engine) {

@@ -45,7 +45,7 @@ std::size_t Loop::drive(const HandleRange& wanted, std::size_t unfinished, TimeP
 }
 
 // Polls only while calls with completions are in flight, because perhaps no thread waits for them.
-// Otherwise it sleeps, to leave the processor to computing threads.
+// Otherwise this thread sleeps, so that computing threads can use the processor.
 void Loop::drive_in_background() {
   policy_.begin_wait(clock_);
   for (int rounds = 0;;) {

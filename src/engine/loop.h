@@ -39,8 +39,8 @@ class Loop {
   Loop(const Loop&) = delete;
   Loop& operator=(const Loop&) = delete;
 
-  // Takes the new submissions. submit() calls it while it holds the guard anyway. Does nothing and
-  // returns false if earlier submissions are not processed yet.
+  // Takes the new submissions. submit() calls this function while it holds the guard. Does nothing
+  // and returns false if earlier submissions are not processed yet.
   bool take_arrived(Submissions& submissions);
   // Runs one round.
   void advance_once() { (void)advance(); }
@@ -86,7 +86,7 @@ class Loop {
   std::size_t unfinished_count_ = 0;       // how many calls of wanted_calls_ are unfinished
   std::vector<Record*> arrived_records_;   // submissions that memberships_ does not have yet
   std::vector<Record*> finished_records_;  // finished calls that are not published yet
-  Completions completions_;                // of published calls
+  Completions completions_;                // the completions of published calls
 };
 
 }  // namespace farandole

@@ -108,9 +108,9 @@ void Memberships::give_up_step(int leaving_rank, std::string_view reason) {
   close_epoch(leaving_rank, format_text("has left the job in the middle of a call ({})", reason));
 }
 
-// Every rank that learns of a death tells all ranks to which it has channels, before it sends the
-// ends of its groups or its goodbye. Otherwise these ranks would see only a leave, and continue
-// other groups.
+// Every rank that learns of a death tells all ranks to which it has channels, before it tells them
+// that its groups have ended or that it leaves. Otherwise these ranks would see only a leave, and
+// continue other groups.
 void Memberships::forward_death() {
   const auto dead_rank = doorbells_.closed_by();
   if (channels_ == nullptr || !dead_rank || std::exchange(has_forwarded_death_, true)) return;
@@ -188,8 +188,8 @@ std::optional<Memberships::Ending> Memberships::ending_of(const GroupMember& mem
 // Ends the groups in which a rank has died or left. If such a rank has finished its last step, it
 // has stored all data that the others need for that step. So this function reads which ranks have
 // ended, and then advances all groups until they make no progress, which finishes such steps. The
-// next advance() finds deaths that happen meanwhile. If a step waits for data from another host,
-// its group ends later.
+// next advance() finds deaths that happen during this function. If a step waits for data from
+// another host, its group ends later.
 void Memberships::end_failed_groups(std::vector<Record*>& finished) {
   const EndedRanks ended = failure_watch_.read();
   forward_death();
@@ -274,7 +274,7 @@ void Memberships::finish_running_steps(std::vector<Record*>& finished) {
     for (auto& member : members_)
       may_progress |=
           !member->stop_entering() && (member->must_finish_step() || !member->any_member_gone());
-    // A member that is gone stores no more data. So call any_member_gone() before advance_all().
+    // A member that is gone stores no more data, so this advance_all() finds all of its data.
     if (channels_ != nullptr) channels_->request_receive_from_all();
     const bool progress = advance_all(finished);
     const TimePoint now = clock_.now();

@@ -1,7 +1,7 @@
 // Memberships: the GroupMember of this rank in each of its groups, and the mailbox of this rank. It
 // advances the calls, and ends groups when a rank has died or left, or when this rank gives up. It
 // never blocks before the groups end. Functions with a parameter `finished` append the records that
-// they finish. Only the holder of the progress lock may call it.
+// they finish. Only the holder of the progress lock may use it.
 #pragma once
 
 #include <functional>
@@ -53,8 +53,8 @@ class Memberships {
   // Runs one round for all groups. Returns true if it made progress.
   bool advance(std::vector<Record*>& finished);
   // Sets the time of all groups, and makes the next advance() receive from all channels. Call it at
-  // deadline() at the latest, and before the last advance() before a sleep. advance() does not set
-  // the time, because reading the clock costs as much as advance() itself.
+  // deadline() at the latest, and before the last advance() that precedes a sleep. advance() does
+  // not set the time, because reading the clock costs as much as advance() itself.
   void tick(TimePoint now);
   // The earliest deadline of all groups; `latest` if that is earlier.
   TimePoint deadline(TimePoint latest) const;
@@ -84,7 +84,7 @@ class Memberships {
   EndedGroups take_ended_groups() { return std::exchange(ended_groups_, {}); }
   bool any_group_has_ended() const { return !ended_groups_.empty(); }
 
-  // Ends this process, because a half-done step cannot be undone. The other ranks get the reason.
+  // Ends this process: it can neither finish nor undo a step. The other ranks get the reason.
   [[noreturn]] void abort_out_of_memory();
 
  private:

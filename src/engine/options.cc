@@ -28,7 +28,7 @@ Result<EngineOptions> EngineOptions::from_environment(bool topology_is_known) {
   if (topology_is_known && options.secret_file.empty()) return options;
   FARANDOLE_TRY_ASSIGN(auto foreign_job, find_foreign_job(environment));
   if (!foreign_job) {
-    if (!topology_is_known) options.job_store.clear();  // this process is alone
+    if (!topology_is_known) options.job_store.clear();  // this process is the whole job
     return options;
   }
   if (options.job_store.empty()) options.job_store = std::move(foreign_job->job_store);

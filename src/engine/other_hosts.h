@@ -63,15 +63,15 @@ class OtherHosts {
  private:
   GroupId id_;
   Channels& channels_;
-  std::vector<int> ranks_;  // of all members, on all hosts
+  std::vector<int> ranks_;  // the ranks of all members, on all hosts
   HostParts parts_;
   int local_member_ = 0;  // this member's index on this host
   std::vector<int> local_ranks_;
   Doorbells& doorbells_;
   GroupMemory memory_;
   std::optional<GroupLane> lane_;           // empty if no lane has the index local_member_
-  std::map<int, PeerChannel*> leaders_;     // by member; empty if this member is no leader
-  std::optional<GroupEnd> end_to_forward_;  // not forwarded yet
+  std::map<int, PeerChannel*> leaders_;     // each leader's channel; empty if this is no leader
+  std::optional<GroupEnd> end_to_forward_;  // the kept end, until it is forwarded
   bool has_sent_end_ = false;
 };
 

@@ -69,7 +69,7 @@ class Tensor {
   const float* data() const { return values_.data(); }
 
  private:
-  std::shared_ptr<std::byte> memory_;  // the test is the only owner
+  std::shared_ptr<std::byte> memory_;  // only the test owns this memory
   std::span<float> values_;
 };
 
@@ -135,7 +135,7 @@ TEST(ProcessContext, AnUnusedHeapIsDestroyed) {
   EXPECT_TRUE(current_heap_is(used_heap));
 }
 
-// The peers of the second job might not be able to map the larger heap.
+// The second job gets a smaller heap, because its peers might not be able to map the larger one.
 TEST(ProcessContext, AJobThatWantsLessMemoryGetsANewHeap) {
   const auto context = make_process_context();
   auto larger_options = options_with(context, 0, 1);
@@ -243,7 +243,7 @@ TEST(ProcessContext, TwoEnginesAtOnceUseOneConnectionToTheLauncher) {
 }
 
 TEST(ProcessContext, EnginesUseOneConnectionToTheStoreOfTheirJob) {
-  const std::shared_ptr<const TlsContext> tls = context_of('s');  // outlives its connections
+  const std::shared_ptr<const TlsContext> tls = context_of('s');  // must outlive its connections
   ServingThread serving_thread(0, tls.get());
   const RemoteStore::Options options{
       .places = serving_thread.place(), .context = tls, .self = {Role::kWorker, 0}};

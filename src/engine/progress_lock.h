@@ -114,7 +114,7 @@ class ProgressLock {
   std::uint64_t calls_ = 0;               // calls of submit() and wait() so far
   std::uint64_t calls_at_last_read_ = 0;  // calls_ when the thread "progress" read it last
   bool held_ = false;
-  bool held_in_background_ = false;  // whether the thread "progress" holds it
+  bool held_in_background_ = false;  // whether the thread "progress" holds the lock
   bool napping_ = false;             // whether that thread naps; then it will wake up soon
   bool stopping_ = false;
 };

@@ -67,7 +67,7 @@ class ProgressThreads {
   bool wait_for(const HandleRange& wanted, TimePoint deadline, bool has_progress_lock);
   void take_progress_lock();
   void release_progress_lock();
-  void run();  // the thread "progress" runs this
+  void run();  // the thread "progress" runs this function
 
   Doorbells& doorbells_;
   FlightRecorder& recorder_;

@@ -33,7 +33,7 @@ struct SharedState {
   Guarded<Contents> guarded;
   WaitQueue progress_queue;  // the thread "progress" waits here for work
   WaitQueue nap_queue;       // the thread "progress" naps here
-  // With these flags, the holder of the progress lock can poll without locking the guard.
+  // The holder of the progress lock can read these flags without locking the guard.
   std::atomic<bool> has_arrivals = false;  // there are submissions that the holder has not taken
   std::atomic<bool> must_release = false;  // the holder must release the lock
   std::atomic<bool> has_unsent = false;    // see Memberships::has_unsent()

@@ -1,6 +1,6 @@
 // Shortage of memory and other resources. In a job of two processes, the n-th allocation or system
-// call of one rank fails, for every n between the start and the end of the rank. Each run must end
-// in one of three ways: the job succeeds; both ranks get an error; or the process aborts and
+// call of one rank fails. n grows from run to run until the rank makes fewer calls. Each run must
+// end in one of three ways: the job succeeds; both ranks get an error; or the process aborts and
 // reports that it has no memory left. A failed CHECK or a hang fails the test.
 #include <dlfcn.h>
 #include <gmock/gmock.h>

@@ -89,7 +89,7 @@ void Watch::run() {
 void Watch::handle_ended_process(int rank) {
   for (const Process& process : processes_)
     if (process.rank == rank) ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, process.descriptor, nullptr);
-  if (doorbells_.has_left(rank)) return;  // this end is normal after a leave
+  if (doorbells_.has_left(rank)) return;  // after a leave, the end of the process is normal
   doorbells_.close(rank);
   try {
     log_(Level::kInfo, format_text("rank {} has died", rank));

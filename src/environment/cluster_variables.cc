@@ -15,7 +15,7 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr std::array<std::string_view, 3> kTypesOfFirstProcess{"chief", "master", "workerpool0"};
-// The names of the further pools, workerpool1, workerpool2 and so on, also begin with it.
+// The names of the further pools, workerpool1, workerpool2 and so on, also begin with this text.
 constexpr std::string_view kWorkerPrefix = "worker";
 
 struct ClusterVariable {
@@ -36,7 +36,8 @@ bool is_first_type(std::string_view type) {
 }
 
 // Returns the types of processes that we number, without parameter servers and evaluators, in the
-// order of the numbers. The names in a JSON object are sorted, so workerpool2 follows workerpool1.
+// order of the numbers. The JSON parser sorts the names of an object, so workerpool2 follows
+// workerpool1.
 std::vector<std::string> numbered_types(const Json& cluster) {
   std::vector<std::string> types;
   for (const bool is_first : {true, false})

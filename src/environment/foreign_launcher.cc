@@ -26,7 +26,7 @@ struct Launcher {
   std::array<const char*, 4> job_variables;
   const char* host_job_variable = "";  // differs between jobs; may differ between hosts, too
   // The variable with the descriptor of a socket to the launcher's process on this host. Such a
-  // process starts one job only.
+  // process of the launcher starts one job only.
   const char* socket_variable = nullptr;
   const char* host_count_variable = "";
   EndpointVariables endpoint{};  // where rank 0 can be reached
@@ -227,7 +227,7 @@ Result<std::string> rendezvous_id_of(const Environment& environment, const Launc
   if (is_on_several_hosts) {
     Digest digest;
     digest.add(id);
-    return format_text("{:016x}", digest.value());  // short: keys of the Store begin with it
+    return format_text("{:016x}", digest.value());  // a short id: keys of the Store begin with it
   }
   if (!variables.lines_of_set.empty()) return id;
   return Status::fix_call(format_text(

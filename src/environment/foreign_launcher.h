@@ -13,8 +13,8 @@
 namespace farandole {
 
 // In this variable, torchrun puts the id of a job. `farandole run` also sets torchrun's variables,
-// for other libraries, but sets this one to kOwnTorchrunJob. So we do not mistake its ranks for
-// ranks of torchrun.
+// for other libraries, but sets this variable to kOwnTorchrunJob. So we do not mistake the ranks of
+// `farandole run` for ranks of torchrun.
 inline constexpr const char* kTorchrunJobVariable = "TORCHELASTIC_RUN_ID";
 inline constexpr const char* kOwnTorchrunJob = "started-by-farandole-run";
 

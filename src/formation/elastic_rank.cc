@@ -14,11 +14,11 @@
 namespace farandole {
 namespace {
 
-// This worker waits without limit. The launcher has the time limit, and ends this worker if
-// necessary.
+// This worker waits without a time limit. The launcher has a time limit for this wait, and ends
+// this worker if necessary.
 constexpr auto kNoLimit = std::chrono::hours(24 * 365);
 
-// Returns whether the launcher that serves the Store was lost. In that case, the driver starts
+// Returns whether the launcher that serves the Store was lost. If it was lost, the driver starts
 // another launcher.
 bool is_lost_store_of_other_host(const EngineOptions& options, Store& store) {
   return !options.job_store.empty() && !store.clock().ok();
@@ -52,7 +52,7 @@ Status take_rank_from(const std::shared_ptr<Store>& store, EngineOptions& option
   FARANDOLE_TRY_ASSIGN(const auto record, keys::RankRecord::decode(*rank_value));
   FARANDOLE_TRY(store->remove(rank_key));
   context.set_epoch(record.epoch);
-  // topology.rank is still the slot of the worker here.
+  // At this point, topology.rank is the slot of the worker, not its rank.
   context.make_timeline_state(options.topology.rank, options);
   if (record.has_state) context.set_knows_state();
   options.topology = {.rank = record.rank, .size = record.size};

@@ -19,7 +19,7 @@ class Failpoint {
   // A process passes the places in this order when it goes from one group to the next.
   enum class Place : std::uint8_t {
     kEngineStopping,      // the engine of the old group still runs
-    kEngineStopped,       // its threads have stopped, its memory is still mapped
+    kEngineStopped,       // the threads of that engine have stopped; its memory is still mapped
     kRankWanted,          // before the launcher is asked for a rank in an elastic job
     kRankAsked,           // the launcher has been asked
     kRankGiven,           // the launcher has answered
@@ -51,7 +51,7 @@ class Failpoint {
 
   const Place place_;
   const Action action_;
-  std::atomic<std::int64_t> passes_left_;  // the failpoint acts when it is 0
+  std::atomic<std::int64_t> passes_left_;  // the failpoint acts when this number is 0
 };
 
 // `failpoint` is null except in tests.

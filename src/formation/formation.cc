@@ -96,9 +96,9 @@ class FormationProtocol {
     return {};
   }
 
-  // Publishes this rank's record. Then one call of the Store waits for the records of all ranks. If
-  // the formation ends before all ranks have joined, still compares the records that exist, because
-  // an error in a record is more precise than the announced result.
+  // Publishes this rank's record. Then one call of the Store waits for the records of all ranks.
+  // Compares the records that exist even if the formation ends before all ranks have joined,
+  // because an error in a record is more precise than the announced result.
   Status find_ranks(Formation& formation) {
     std::vector<std::string> addresses;
     if (input_.listen) {
@@ -193,8 +193,8 @@ class FormationProtocol {
     if (result_value.ok()) return read_result(*result_value);
     const Status own_error =
         timeout_error("the other ranks to map the shared memory", result_value.status());
-    // Tell the other ranks that this rank gives up. But if the formation was completed in the
-    // meantime, this rank is part of the job.
+    // Tell the other ranks that this rank gives up. But if the formation was completed before this
+    // announcement, this rank is part of the job.
     announce_failure(own_error);
     result_value = store_.wait(keys::complete(epoch_), {TimePoint{}, never_interrupted_});
     const Status result = result_value.ok() ? read_result(*result_value) : own_error;
@@ -214,8 +214,9 @@ class FormationProtocol {
     (void)local_store_.set(keys::complete(epoch_), failure);
   }
 
-  // Removes the keys that this rank has shared. Every rank calls it at the end of the formation,
-  // and the last call also removes the keys of the job. If a Store fails, some keys remain.
+  // Removes the keys that this rank has shared. Every rank calls depart() at the end of the
+  // formation, and the call of the last rank also removes the keys of the job. If a Store fails,
+  // some keys remain.
   void depart() {
     (void)local_store_.remove_all(shared_keys_);
     const auto ranks_departed = store_.add(keys::departed(epoch_), 1);
@@ -254,7 +255,7 @@ class FormationProtocol {
     const Status publish_status = publish_process();
     if (publish_status.code() != StatusCode::kFixCall) return publish_status;
     const auto record = store_.wait(keys::process(rank()), {TimePoint{}, never_interrupted_});
-    if (!record.ok()) return publish_status;  // the error has another cause
+    if (!record.ok()) return publish_status;  // the error of publish_process() has another cause
     FARANDOLE_TRY_ASSIGN(const auto other_process, keys::ProcessRecord::decode(*record));
     const bool same_host = other_process.host_token == host_token_;
     if (same_host && other_process.pid == ::getpid()) return {};
@@ -280,7 +281,7 @@ class FormationProtocol {
   Status publish_stall_warning() {
     ByteWriter writer;
     writer.put(std::int64_t{stall_warning_time(options_).count()});
-    FARANDOLE_TRY(store_.remove(keys::stall_warning()));  // the one of the previous formation
+    FARANDOLE_TRY(store_.remove(keys::stall_warning()));  // the key of the previous formation
     return store_.set(keys::stall_warning(), writer.take());
   }
 
@@ -414,7 +415,7 @@ class FormationProtocol {
   // Returns a text with the ranks that have not joined. If there are several hosts, the text also
   // names the hosts and ranks that have joined.
   std::string missing_ranks_text() {
-    // Does not block: the key of our own record exists already and ends the wait at once.
+    // This wait does not block, because the key of our own record exists and ends the wait.
     const auto members = store_.wait_for_all(member_keys(), keys::member(epoch_, rank()),
                                              {TimePoint{}, never_interrupted_});
     std::vector<int> missing_ranks;
@@ -458,7 +459,7 @@ class FormationProtocol {
   const std::string host_name_ = own_host_name();
   Store& store_;
   LocalStore& local_store_;
-  const std::function<bool()> never_interrupted_;  // empty, for reads that do not wait
+  const std::function<bool()> never_interrupted_;  // an empty function, for reads that do not wait
   WaitLimit limit_;
   std::string host_token_;
   std::vector<std::vector<int>> groups_;

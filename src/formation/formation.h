@@ -3,8 +3,8 @@
 // which host. Then the ranks of each host share memory through their LocalStore. Each rank shares
 // its heap, and the lowest rank shares the doorbells. The first member of a group on the host
 // shares the group's memory. Each rank waits until all ranks of the job have mapped the memory that
-// they need. Then the keys are removed. The number of a rank's requests hardly grows with the size
-// of the job: by one per 64 ranks.
+// they need. Then the keys are removed. A rank sends few requests to the Stores, even in a large
+// job: one more request for each 64 ranks.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +30,8 @@ namespace farandole {
 struct Peer {
   int rank = 0;
   std::int64_t pid = 0;
-  // opened by the peer itself; so it cannot refer to a later process with the same pid
+  // The peer itself has opened this pidfd. So the pidfd cannot refer to a later process with the
+  // same pid.
   Descriptor pidfd;
   std::unique_ptr<PeerHeap> heap;
   // The peer's flight record. Null unless the peer shares it and this rank is the lowest of the
@@ -87,11 +88,11 @@ struct FormationInput {
   Stores stores;
   // Makes the heap of this process; `bytes` is its size. Errors: kStop.
   std::function<Result<std::shared_ptr<SharedHeap>>(std::size_t bytes)> make_heap;
-  // Begins to listen for other hosts in this epoch, and returns RankInfo::addresses. The function
-  // may be empty if the job is on one host.
+  // Begins to listen for other hosts in this epoch, and returns RankInfo::addresses. In a job on
+  // one host, this function may be empty.
   std::function<Result<std::vector<std::string>>(std::int64_t epoch)> listen = {};
   // The memory of this rank's flight record, which the lowest rank of the host also maps. Null if a
-  // launcher reads the record. Either all ranks set this or none.
+  // launcher reads the record. Either all ranks set this field, or no rank does.
   const Segment* flight_record = nullptr;
   std::shared_ptr<Failpoint> failpoint{};  // also owned by the process context and its engines
 };

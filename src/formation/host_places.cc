@@ -63,7 +63,7 @@ Result<int> count_ranks_at(const std::string& place, int rank, int size, Store& 
   FARANDOLE_TRY(publish_status);
   auto places = store.wait_for_all(place_keys(size), result_key, limit);
   if (places.status().code() == StatusCode::kRetry && !(limit.interrupted && limit.interrupted())) {
-    // Does not block: the key of our own place exists already and ends the wait at once.
+    // This wait does not block, because the key of our own place exists and ends the wait.
     const std::function<bool()> never_interrupted;
     places =
         store.wait_for_all(place_keys(size), keys::place(rank), {TimePoint{}, never_interrupted});

@@ -15,8 +15,8 @@ std::string own_place();
 
 // Publishes `place` as the place of `rank`, waits for the places of all ranks, and returns how many
 // ranks are at `place`. Errors: kRebuildGroup if ranks are missing at the limit, or if a rank ends
-// meanwhile; kFixCall if another process has this rank, and then all other ranks fail, too; the
-// errors of the Store.
+// during the wait; kFixCall if another process has this rank, and then all other ranks fail, too;
+// the errors of the Store.
 Result<int> count_ranks_at(const std::string& place, int rank, int size, Store& store,
                            const WaitLimit& limit);
 

@@ -17,8 +17,8 @@ struct RankInfo {
   int host = 0;           // the number of its host; −1: the rank has not joined
   std::string host_name;  // for messages to the user; several hosts may have the same name
   std::int64_t pid = 0;   // in the PID namespace of its host
-  std::vector<std::string> addresses;  // at which other hosts reach it; empty in a job on one host
-  std::string cores{};                 // the hardware threads that it may use, such as "0-3"
+  std::vector<std::string> addresses;  // where other hosts reach the rank; empty in a one-host job
+  std::string cores{};                 // the hardware threads that the rank may use, such as "0-3"
 };
 
 // Returns the number of each rank's host, by rank. `tokens` are the host tokens of the ranks'

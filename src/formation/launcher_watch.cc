@@ -33,14 +33,14 @@ namespace {
 constexpr const char* kLostText =
     "the launcher of this job (`farandole run`) has ended without ending its workers";
 
-// Kills this worker and the processes that it has started. They are in the process group that the
-// launcher has made for the worker.
+// Kills this worker and the processes that it has started. All of these processes are in the
+// process group that the launcher has made for the worker.
 [[noreturn]] void kill_own_group() {
   ::kill(0, SIGKILL);
-  ::_exit(1);  // only if the signal has not ended this process
+  ::_exit(1);  // reached only if the signal has not ended this process
 }
 
-// Reads and drops some bytes. Closes the stream at its end.
+// Reads some bytes and drops them. If the stream has ended, closes it.
 void drop_output(Descriptor& stream) {
   std::array<char, 16384> bytes{};
   const ssize_t count = ::read(stream.get(), bytes.data(), bytes.size());
@@ -101,8 +101,8 @@ bool LauncherWatch::State::handle_next_notice() {
   return true;
 }
 
-// Without kOutlive, the job goes on without this launcher and its workers. So this worker must end
-// at once.
+// If the launcher has not sent kOutlive, the job goes on without this launcher and its workers. So
+// this worker must end at once.
 void LauncherWatch::State::handle_lost_launcher() {
   if (!may_outlive_launcher && !end_announced) kill_own_group();
   is_lost = true;

@@ -28,17 +28,17 @@ class LauncherWatch {
   // longer kills the worker when the launcher ends. This only works if start() is called in the
   // main thread. Errors: kFixCall if the descriptor is not the launcher's socket, kStop.
   static Result<std::unique_ptr<LauncherWatch>> start(int descriptor);
-  // If the job must end, lets the thread run until the process ends. Otherwise ends the thread.
-  // From then on, the kernel again kills this worker when the launcher ends.
+  // If the job must end, lets the thread run until the process ends. Otherwise ends the thread, and
+  // tells the kernel to kill this worker when the launcher ends, as before start().
   ~LauncherWatch();
   LauncherWatch(const LauncherWatch&) = delete;
   LauncherWatch& operator=(const LauncherWatch&) = delete;
 
   // From now on, the thread "farandole-lost" calls `handler` if the launcher says that a member of
-  // this epoch is lost. If the launcher has already said this, watch_members() itself calls
-  // `handler`. `handler` gets the rank of the member, and must neither block nor allocate memory.
-  // An empty `handler` ends the watch; when the function returns, no call of the previous handler
-  // is running.
+  // this epoch is lost. If the launcher has said this before the call of watch_members(),
+  // watch_members() itself calls `handler`. `handler` gets the rank of the member, and must neither
+  // block nor allocate memory. An empty `handler` ends the watch; when the function returns, no
+  // call of the previous handler is running.
   void watch_members(std::int64_t epoch, std::function<void(int rank)> handler);
 
   // Returns why the job must end with the next commit; empty if the job goes on. Waits for such an

@@ -206,13 +206,14 @@ TEST(LauncherWatch, TheLimitOutlivesTheWatch) {
   EXPECT_EQ(exit_code_of_worker(launcher, worker), 128 + SIGKILL);
 }
 
-// The launcher reads the output of its worker. When the launcher is gone, the watch reads it.
+// The launcher reads the output of its worker. When the launcher is gone, the watch reads this
+// output.
 TEST(LauncherWatch, OutputCanBeWrittenWithoutALauncher) {
   std::array<int, 2> pipe_ends{};
   ASSERT_EQ(::pipe2(pipe_ends.data(), O_CLOEXEC | O_NONBLOCK), 0);
   Descriptor read_end(pipe_ends[0]);
   const Descriptor write_end(pipe_ends[1]);
-  ASSERT_EQ(::fcntl(write_end.get(), F_SETFL, 0), 0);  // its writes block if the pipe is full
+  ASSERT_EQ(::fcntl(write_end.get(), F_SETFL, 0), 0);  // a worker's writes block on a full pipe
   Launcher launcher;
   launcher.send_notice(kOutlive, {read_end.get()});
   read_end.reset();

@@ -105,7 +105,7 @@ std::shared_ptr<Store> ProcessContext::existing_job_store(const std::string& pla
     if (state->served_places == places) return state->served_store;
     store = state->job_stores[places].lock();
   }
-  // An answer of the Store shows that the connection works.
+  // If the Store answers clock(), the connection works.
   const bool is_connected = store && store->clock().ok();
   return is_connected ? store : nullptr;
 }

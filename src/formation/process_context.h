@@ -37,8 +37,9 @@ struct FlightMemory {
 class ProcessContext {
  public:
   // Returns the heap that engines or tensors of this process already use. Creates a new heap if
-  // there is none, or if the existing heap is larger than `bytes`, because peers might not be able
-  // to map such a heap. Engines and allocated blocks own the heap. Errors: as SharedHeap::create().
+  // there is none. Also creates a new heap if the existing heap is larger than `bytes`, because
+  // peers might not be able to map a heap of this size. Engines and allocated blocks own the heap.
+  // Errors: as SharedHeap::create().
   Result<std::shared_ptr<SharedHeap>> heap(std::size_t bytes);
   // Returns the connection to the launcher. The engines that use the connection own it. Errors: as
   // StoreClient::connect().
@@ -48,9 +49,9 @@ class ProcessContext {
   Result<std::shared_ptr<Store>> job_store(const RemoteStore::Options& options,
                                            const WaitLimit& limit);
   // Serves the job's Store at options.places, in a thread, as long as the context exists. Returns a
-  // connection to the Store, which job_store() also returns from then on. Rank 0 calls it if a
-  // launcher other than `farandole run` has started the ranks. If this process already serves the
-  // Store or is connected to it (as another rank of the whole job), returns the existing
+  // connection to the Store; later calls of job_store() return the same connection. Rank 0 calls it
+  // if a launcher other than `farandole run` has started the ranks. If this process already serves
+  // the Store or is connected to it (as another rank of the whole job), returns the existing
   // connection. The limit is for the lookup of the host names in the places. Errors: kFixCall (a
   // place that is not on this host), kRetry, kStop.
   Result<std::shared_ptr<Store>> serve_job_store(const RemoteStore::Options& options,
@@ -98,8 +99,8 @@ class ProcessContext {
   void watch_members(std::int64_t epoch, std::function<void(int rank)> handler);
   // Like LauncherWatch::announced_end(); empty without a watch.
   std::string announced_end(TimePoint deadline = {});
-  // Returns null if the text is empty. All engines with the same text share the failpoint, so it
-  // counts the passes of all groups of the process. Errors: as Failpoint::parse().
+  // Returns null if the text is empty. All engines with the same text share the failpoint, so the
+  // failpoint counts the passes of all groups of the process. Errors: as Failpoint::parse().
   Result<std::shared_ptr<Failpoint>> failpoint(const std::string& text);
   // Returns the launcher's memory for a flight record. Without a descriptor (−1), or while another
   // engine writes to that memory, returns new memory with an open descriptor instead. Errors:

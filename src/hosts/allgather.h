@@ -1,5 +1,5 @@
 // HostsAllgather: the all-gather of a group that has members on several hosts. The notes carry the
-// number of rows of each member. A host sends the same stream to all other hosts: the rows of its
+// number of rows of each member. A host sends the same stream to every other host: the rows of its
 // members in rank order.
 //
 // Cost on h hosts, if the members of a host together contribute s bytes: the host sends (h − 1) s

@@ -88,8 +88,8 @@ class HostsBroadcast final : public StepBetweenHosts {
   void copy_from_own_host(std::int64_t window) const;
 
   // Two positions in the streams of our lane. At arrived_mark(), the slice that we forward has
-  // arrived. At complete_mark(), all data of the window is sent and received. They are kept only
-  // for the two windows on the wire.
+  // arrived. At complete_mark(), all data of the window is sent and received. Both positions are
+  // kept only for the two windows on the wire.
   LaneStreams::Mark& arrived_mark(std::int64_t window) {
     return arrived_marks_[static_cast<std::size_t>(window % 2)];
   }

@@ -36,7 +36,7 @@ class HostCopies {
   struct Streams {
     std::vector<HostStream> outgoing = {};  // by destination host, also ours; or one for all hosts
     std::vector<HostStream> incoming = {};  // by source host; our own is not used
-    std::int64_t longest_bytes = 0;         // of the longest stream between any two hosts
+    std::int64_t longest_bytes = 0;         // bytes of the longest stream between any two hosts
     // The number of windows, if the streams define where their chunks end; `longest_bytes` is then
     // not used.
     std::int64_t window_count = 0;
@@ -53,7 +53,7 @@ class HostCopies {
   std::int64_t chunk_bytes() const { return layout_.chunk_bytes(); }
   // Call it only after all members have entered. Returns the number of windows. If the output is
   // null, this member gets no result. The memory is borrowed until the step has ended. If the step
-  // is given up, the memory is borrowed until the lane has dropped it.
+  // is given up, the memory stays borrowed until the lane has dropped it.
   std::int64_t start(Streams streams, const std::byte* input, std::byte* output);
 
   // These functions implement the algorithm; see BasicHostWindows.

@@ -65,7 +65,7 @@ class HostsInTest {
   HostMembers parts_;
   LanesInTest network_;
   std::vector<std::unique_ptr<GroupInTest>> hosts_;
-  std::vector<std::pair<int, int>> positions_;  // for each member: its host, and its index there
+  std::vector<std::pair<int, int>> positions_;  // by member: host, index in the host part
 };
 
 // Runs a sequence of calls for all members. The test chooses which member advances next.
@@ -86,8 +86,8 @@ class HostsRun {
   std::vector<MemberRun> runs_;
 };
 
-// Advances members and moves data in a random order. Sometimes the chosen member runs as far ahead
-// as the others allow, possibly into later calls.
+// Advances members and moves data in a random order. Sometimes advances the chosen member until it
+// must wait for other members. The member may then have reached a later call.
 inline void run_in_random_order(HostsInTest& cluster, const std::vector<PreparedCall>& calls,
                                 unsigned seed) {
   SCOPED_TRACE(testing::Message() << "seed " << seed);

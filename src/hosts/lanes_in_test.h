@@ -1,7 +1,7 @@
 // For tests: lanes in memory. Entries and bytes move only when the test calls move(), after a
 // random time and in random pieces. So the counts of a lane grow only between calls of advance().
-// The network accesses borrowed memory as late as the interface allows. So a step that reuses
-// borrowed memory too early gets wrong results.
+// The lanes access borrowed memory at the last moment that the interface allows. So a step that
+// reuses borrowed memory too early gets wrong results.
 #pragma once
 
 #include <gtest/gtest.h>

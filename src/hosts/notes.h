@@ -31,7 +31,7 @@ namespace farandole {
 struct NoteHeader {
   // The number of members that contribute data, that is, that have not joined.
   std::int64_t present_count = 0;
-  // Must be equal on all hosts, for example the bytes of the tensor.
+  // A number that must be equal on all hosts, such as the number of bytes of the tensor.
   std::int64_t declared_count = 0;
 };
 
@@ -52,8 +52,8 @@ struct NoteSizes {
 };
 
 // Returns how many bytes of data a note may carry; larger tensors use windows. The limit is lower
-// for many hosts, because every host sends its note to all others and keeps the notes of all
-// others.
+// for many hosts, because each host sends its note to every other host and keeps the notes of all
+// hosts.
 constexpr std::int64_t note_data_bytes_max(int hosts) {
   constexpr std::int64_t kOneNoteBytes = 16 * 1024;
   constexpr std::int64_t kAllNotesBytes = 256 * 1024;
@@ -126,7 +126,7 @@ class HostNotes {
   std::vector<std::int64_t> note_offsets_;  // for each host: where the kept part of its note begins
   std::int64_t own_note_offset_ = 0;        // the note that our host sends
   std::int64_t end_;
-  int notes_collected_ = 0;  // local member 0: how many hosts' notes have arrived
+  int notes_collected_ = 0;  // on local member 0: how many hosts' notes have arrived
   bool is_same_step_ = true;
   State state_ = State::kEnter;
 };

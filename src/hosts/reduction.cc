@@ -76,7 +76,7 @@ std::optional<std::int64_t> HostsReduction::on_all_arrived() {
   return window_count_;
 }
 
-// Every member reduces the host sums of the blocks that are for it.
+// Reduces the host sums in the notes, for the blocks that this member gets.
 void HostsReduction::reduce_notes() const {
   for (int host = 0; host < parts().hosts(); ++host) {
     if (!wants_results_of(host)) continue;
@@ -145,8 +145,9 @@ void HostsReduction::contribute(std::int64_t window) {
 }
 
 // Begins to receive the host sums of a window and, in an allreduce, the results of the previous
-// window. Their memory is free when the host sums of window − 2 are reduced. That is long before
-// begin(window). So data that arrives early goes directly to its place, without a copy.
+// window. The memory for both is free when the host sums of window − 2 are reduced. This function
+// is called then, long before begin(window). So data that arrives before begin(window) goes
+// directly to its place, without a copy.
 void HostsReduction::receive(std::int64_t window) {
   if (window > window_count_) return;
   const int our_host = parts().host;
@@ -165,7 +166,7 @@ void HostsReduction::receive(std::int64_t window) {
 }
 
 // In the streams of an allreduce, the results of a window come after the host sums of the next
-// window. So a window is combined only after the next one has begun.
+// window. So a window is combined only after the next window has begun.
 bool HostsReduction::drive() {
   const std::int64_t windows_ready =
       options_.is_allreduce && windows_begun_ < window_count_ ? windows_begun_ - 1 : windows_begun_;

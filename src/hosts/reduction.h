@@ -54,7 +54,7 @@ namespace farandole {
 class HostsReduction final : public StepBetweenHosts {
  public:
   struct Options {
-    AllreduceOptions tensor;  // the divisor in it is not used
+    AllreduceOptions tensor;  // the divisor in these options is not used
     // For each host: the part of the tensor that this host reduces. A block's `input_offset` is its
     // position in the tensor. In an allreduce, all members of all hosts get all parts; in a
     // reduce-scatter, the members of a host get only blocks of their own part.
@@ -69,7 +69,7 @@ class HostsReduction final : public StepBetweenHosts {
                                                std::int64_t row_bytes);
 
   // supports() and check_reduction() must be ok. The memory is borrowed until the step has ended.
-  // If the step is given up, the memory is borrowed until the lane has dropped it.
+  // If the step is given up, the memory stays borrowed until the lane has dropped it.
   HostsReduction(Group& group, const StepIdentity& identity, Options options);
 
   Progress advance() override { return advance_between_hosts(notes_, windows_, *this, *this); }
@@ -124,8 +124,8 @@ class HostsReduction final : public StepBetweenHosts {
   std::byte* result_at(int host, std::int64_t window, const Block& block, StreamRange piece) const;
 
   // Two positions in the streams of our lane. At contributed_mark(), the host sums of all other
-  // hosts have arrived. At complete_mark(), all data of the window is sent and received. They are
-  // kept only for the two windows on the wire.
+  // hosts have arrived. At complete_mark(), all data of the window is sent and received. Both
+  // positions are kept only for the two windows on the wire.
   LaneStreams::Mark& contributed_mark(std::int64_t window) {
     return contributed_marks_[static_cast<std::size_t>(window % 2)];
   }

@@ -79,7 +79,7 @@ TEST(HostsBroadcast, no_host_sends_the_tensor_more_than_once) {
             (std::vector<std::uint64_t>{4 * 320'000, 4 * 320'000, 4 * 480'000, 4 * 320'000}));
 }
 
-// Otherwise the links of a host would often be idle while it receives a slice.
+// If a host waited for the whole slice, its links to other hosts would often be idle.
 TEST(HostsBroadcast, a_slice_is_forwarded_while_the_rest_of_it_comes) {
   const HostMembers parts = {{0}, {1}, {2}};
   const std::int64_t bytes = 2 * WindowLayout::kChunkBytesMax;

@@ -12,7 +12,7 @@ namespace {
 // Records the calls of HostWindows.
 struct Recorder {
   std::string text = {};
-  std::int64_t complete_windows = 1 << 20;  // how many windows have all results of this member
+  std::int64_t complete_windows = 1 << 20;  // windows with all results of this member
   bool drives = false;
 
   void add(char letter, std::int64_t window) {
@@ -57,7 +57,8 @@ TEST_F(TwoMemberWindows, a_single_window_is_enough) {
   EXPECT_EQ(recorder.text, "A0 K0 C0");
 }
 
-// Each step is a phase of the other member, and the calls that this phase makes possible.
+// Each row has a phase that the other member publishes, and all calls that this member has made by
+// then.
 TEST_F(TwoMemberWindows, waits_for_the_phases_of_the_others) {
   HostWindows windows;
   windows.start(board(0), 3);

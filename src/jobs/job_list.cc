@@ -33,8 +33,8 @@ std::optional<int> as_number(const std::string& name) {
   return number;
 }
 
-// Returns the entries of a folder that are numbers. Entries that appear or disappear meanwhile may
-// be missing.
+// Returns the entries of a folder that are numbers. Entries that appear or disappear during the
+// call may be missing.
 std::vector<int> numeric_entries(const files::path& folder) {
   std::vector<int> numbers;
   std::error_code error;
@@ -79,7 +79,7 @@ std::unique_ptr<SegmentView> open_segment(pid_t agent, std::string_view name) {
 
 struct FoundSheet {
   bool exists = false;
-  std::optional<SheetJob> job;  // empty if it cannot be read
+  std::optional<SheetJob> job;  // empty if the record cannot be read
 };
 
 FoundSheet find_job_sheet(pid_t agent) {

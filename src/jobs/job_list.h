@@ -16,7 +16,7 @@ struct JobList {
   std::vector<pid_t> unreadable_launchers;
 };
 
-// Blocks while it searches /proc. Jobs that begin or end meanwhile may be missing.
+// Blocks while it searches /proc. Jobs that begin or end during the search may be missing.
 JobList running_jobs();
 
 }  // namespace farandole

@@ -160,7 +160,7 @@ TEST(JobList, Node0ShowsTheWorkersOfTheOtherNodes) {
   EXPECT_EQ(jobs_of_this_process().at(0).ranks.size(), 1U);
   const auto reports = *WorkerReports::create(3);
   reports->store(2, report_from("owl"), TimePoint(seconds(20)));
-  // If a rank without a report were shown, all the others would seem to wait for it.
+  // If a rank without a report were shown, every other rank would seem to wait for that rank.
   EXPECT_EQ(jobs_of_this_process().at(0).ranks.size(), 1U);
   reports->store(1, report_from("jay"), TimePoint(seconds(20)));
   const auto jobs = jobs_of_this_process();

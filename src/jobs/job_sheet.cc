@@ -21,8 +21,8 @@ constexpr std::uint64_t kMagic = 0x6661'7261'6e64'6f6c;
 // Increased by every change of the job sheet's format or of the flight record's format.
 constexpr std::uint32_t kFormatVersion = 4;
 
-// The state of a worker. One word has the state together with its signal or exit code, so a reader
-// sees both change at once.
+// The state of a worker. One word holds both the state and the signal or exit code, so a reader
+// never sees one of them without the other.
 enum class WorkerState : std::uint32_t { kRuns, kStopped, kExited, kKilled };
 
 struct Entry {

@@ -1,7 +1,7 @@
 // Job sheet: a table of the job's workers in the launcher's memory, for other processes of the same
-// user. For each worker, it has the state, and the number of the descriptor with which the launcher
-// holds the worker's flight record. Only a process that may open the launcher's descriptors in
-// /proc can read the table.
+// user. For each worker, the table has the state, and the number of the launcher's descriptor of
+// the worker's flight record. Only a process that may open the launcher's descriptors in /proc can
+// read the table.
 #pragma once
 
 #include <sys/types.h>
@@ -30,9 +30,9 @@ inline constexpr const char* kJobSheetName = "farandole-job";
 inline constexpr const char* kFlightRecordName = "farandole-flight-record";
 
 struct SheetWorker {
-  pid_t pid = 0;  // 0 if it has not started yet
+  pid_t pid = 0;  // 0 if the worker has not started yet
   int record_descriptor = -1;
-  int stop_signal = 0;  // the signal that stopped it; 0 if it runs
+  int stop_signal = 0;  // the signal that stopped the worker; 0 if the worker runs
   std::optional<ProcessEnd> end;
 };
 

@@ -12,12 +12,12 @@ namespace farandole {
 struct AgentSetup {
   const JobOptions& options;
   const OriginalProcessState& original_state;
-  // A pidfd of the foreground process. The job ends when that process ends. If the job is elastic
-  // and on this host only, the workers still go on to their next commit.
+  // A pidfd of the foreground process. When that process ends, the job ends. But if the job is
+  // elastic and on this host only, its workers first go on to their next commit.
   const Descriptor& foreground_pidfd;
   const Descriptor& signal_descriptor;  // a signalfd; its signals are blocked
   // In an elastic job with a driver: a borrowed pipe into which the foreground process writes a
-  // byte when the driver is lost. −1: none.
+  // byte when the driver is lost. −1: there is no such pipe.
   int driver_loss_pipe = -1;
 };
 

@@ -66,17 +66,17 @@ bool Agent::begin_to_leave(int signal) {
 
 // Lets the workers of an elastic job finish their step, save their state and end. All ranks agree
 // on the step after which they end, so it is enough if one launcher tells its own workers. After
-// the limit, this launcher kills its workers that are left.
+// the time `limit`, this launcher kills those of its workers that still run.
 void Agent::end_at_next_commit(const std::string& why, Duration limit) {
   if (!elastic_ || !supervision_ || job_is_over_ || supervision_->ends_at_next_commit()) return;
   perform(supervision_->end_at_next_commit(why, limit, now()));
-  if (!supervision_->ends_at_next_commit()) return;  // the job was already ending
+  if (!supervision_->ends_at_next_commit()) return;  // the job was ending before
   worker_notices_.send_end(why, limit);
   output_.drop_when_full();
-  handle_signal(SIGCONT);  // a stopped worker could not save anything
+  handle_signal(SIGCONT);  // a worker that SIGSTOP has stopped could not save its state
 }
 
-// If the job is on several hosts, it loses only this node, and the other nodes go on.
+// If the job is on several hosts, the job loses only this node, and the other nodes go on.
 void Agent::handle_foreground_loss() {
   requests_.foreground_is_gone = true;
   if (!nodes_) end_at_next_commit("the foreground process of the launcher was killed", kEndLimit);
@@ -84,7 +84,7 @@ void Agent::handle_foreground_loss() {
 
 void Agent::handle_driver_loss() {
   poller_.remove(setup_.driver_loss_pipe);
-  char byte = 0;  // without a byte, the foreground process has ended
+  char byte = 0;  // if no byte arrives, the foreground process has ended
   if (::read(setup_.driver_loss_pipe, &byte, 1) == 1) record_driver_loss();
 }
 
@@ -105,7 +105,7 @@ void Agent::check_driver_loss() {
                        driver_loss_.time_left(now()));
 }
 
-// Whether this node ends while the others go on.
+// Whether this node ends while the other nodes go on.
 bool Agent::leaves_elastic_job() const {
   return elastic_ && elastic_->is_leaving_job() && !common_end_.other_failure();
 }

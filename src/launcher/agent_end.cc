@@ -22,13 +22,13 @@ void Agent::serve_until_others_have_ended() {
 
 void Agent::handle_closed_output() {
   if (supervision_->ends_at_next_commit() || driver_loss_.is_lost()) return;
-  // The driver reads our output until it is lost.
+  // The driver reads our output until it ends. So closed output means that the driver is lost.
   if (elastic_ && setup_.options.has_driver) return record_driver_loss();
   perform(supervision_->signal_received(SIGPIPE, now()));
 }
 
 // After all workers have succeeded, waits for processes that they have left behind. Such a process,
-// for example `tee log`, may still have to write the last lines.
+// for example `tee log`, may not have written its last lines yet.
 void Agent::wait_for_leftovers(TimePoint deadline) {
   while (has_descendants() && now() < deadline && requests_.may_wait()) {
     for (const std::uint64_t tag : poller_.wait(deadline)) handle_event(tag);
@@ -52,8 +52,8 @@ void Agent::report_result() {
     output_.show_lines(failure_box(
         *failure, {.columns = output_.box_columns(), .has_colors = output_.box_has_colors()}));
   for (const auto& line : supervision_->closing_lines()) output_.show_error(line);
-  // In an elastic job, it is no mistake if a worker has not called init(): it may have started too
-  // late.
+  // In an elastic job, it is no mistake if a worker has not called init(): the worker may have
+  // started too late.
   if (supervision_->exit_code() != 0 || setup_.options.frameworks.any() || elastic_) return;
   if (const auto line =
           warning_of_missing_init(watched_workers(), layout_.first_rank(), layout_.size()))
@@ -70,8 +70,7 @@ int Agent::finish(int exit_code) {
   }
   end_descendants(now() + Supervision::kKillTime);
   if (requests_.foreground_is_gone) {
-    if (supervision_ && elastic_)
-      output_.read_remaining();  // so that the files of the ranks are complete
+    if (supervision_ && elastic_) output_.read_remaining();  // the ranks' files need this output
     return exit_code;
   }
   output_.read_remaining();
@@ -84,7 +83,8 @@ int Agent::finish(int exit_code) {
   collect_timelines();
   output_.close();
   driver_reports_.report_job_end(layout_.node, exit_code);
-  // Other launchers may have ended. Connections that they have closed would wake us all the time.
+  // Stop watching the connections to other launchers. A launcher that has ended has closed its
+  // connection, and a closed connection would wake us all the time.
   if (nodes_) poller_.remove(nodes_->link().descriptor());
   // Wait for a slow reader of the output, but not after a signal.
   const auto all_written = [this] {
@@ -134,7 +134,7 @@ void Agent::wait_with_nodes(TimePoint limit) {
   serve_nodes();
 }
 
-// Adds the timelines of the other nodes to that of node 0. The exit code is already known and does
+// Adds the timelines of the other nodes to that of node 0. The exit code is known before, and does
 // not depend on the timelines.
 void Agent::collect_timelines() {
   if (!timelines_) return;

@@ -292,7 +292,7 @@ void Agent::handle_event(std::uint64_t tag) {
       return output_.stream_readable(index_of(tag));
     case Source::kStack:
     case Source::kNodes:
-      return;  // they only wake the loop, which then calls show_stack() and serve_nodes()
+      return;  // these events only wake the loop, which then calls show_stack() and serve_nodes()
   }
 }
 
@@ -363,11 +363,11 @@ void Agent::handle_worker_end(int local_rank) {
                                (end.process_end.signal != 0 ? ") was " : ") has ") +
                                describe(end.process_end);
   const bool is_needed = !elastic_ || elastic_->is_needed(local_rank);
-  const bool is_superfluous = elastic_ && elastic_->is_superfluous(local_rank);
+  const bool is_former_member = elastic_ && elastic_->is_former_member(local_rank);
   if (elastic_) {
     elastic_->replace_rank_by_slot(end);
     elastic_->worker_ended(local_rank, !end.process_end.failed(), end_text, now());
-    if (!is_superfluous && end.process_end.failed() && !supervision_->is_ending())
+    if (!is_former_member && end.process_end.failed() && !supervision_->is_ending())
       output_.show_notice(end_text);
     // Kill the processes that this worker has left behind: they would keep its memory until the job
     // ends.
@@ -379,7 +379,8 @@ void Agent::handle_worker_end(int local_rank) {
   perform(supervision_->worker_ended(local_rank, std::move(end), is_needed));
 }
 
-// Checks that the worker is alive, because a worker that has ended may have had the same pid.
+// Returns the local rank of the running worker with this pid. Workers that have ended do not count,
+// because the kernel may have given the pid of such a worker to a new process.
 std::optional<int> Agent::living_worker(pid_t pid) const {
   for (int local_rank = 0; supervision_ && local_rank < workers_.count(); ++local_rank)
     if (workers_.pid(local_rank) == pid && supervision_->is_alive(local_rank)) return local_rank;
@@ -434,12 +435,13 @@ void Agent::perform(const Actions& actions) {
 }
 
 void Agent::forward(int signal) {
-  if (job_is_over_ || !supervision_) return;  // the workers may not have started yet
+  if (job_is_over_ || !supervision_) return;  // there may be no workers yet
   for (int local_rank = 0; local_rank < workers_.count(); ++local_rank)
     if (supervision_->is_alive(local_rank)) workers_.send_signal(local_rank, signal);
 }
 
-// A stopped process gets most signals only when it runs again, so continue it to end it.
+// A stopped process gets most signals only when it runs again. So continue the process, or the
+// signal would not end it.
 void Agent::continue_stopped() {
   for (int local_rank = 0; local_rank < workers_.count(); ++local_rank)
     if (supervision_->stop_signal(local_rank) != 0) workers_.send_signal(local_rank, SIGCONT);
@@ -449,7 +451,7 @@ void Agent::check_missing_inits() {
   if (elastic_) return;  // workers of an elastic job may wait in init() for each other
   if (!init_watch_.deadline() || now() < *init_watch_.deadline()) return;
   const auto line = init_watch_.check(watched_workers(), now());
-  // With --tf-config or --jax, another library communicates.
+  // With --tf-config or --jax, the workers may communicate through another library only.
   const bool is_init_optional = setup_.options.frameworks.any();
   if (line && !is_init_optional && !supervision_->is_ending()) output_.show_notice(*line);
 }

@@ -132,7 +132,7 @@ class Agent {
   JobOutput output_;
   DriverReports driver_reports_;
   std::unique_ptr<JobSheet> sheet_;               // what `farandole status` reads
-  std::unique_ptr<WorkerReports> other_workers_;  // the same for other nodes; only on node 0
+  std::unique_ptr<WorkerReports> other_workers_;  // of other nodes' workers; only on node 0
   WorkerTable workers_;
   std::vector<int> unreaped_workers_;  // local ranks that have ended, but cannot be reaped yet
   WorkerNotices worker_notices_;       // of an elastic job

@@ -194,8 +194,8 @@ TEST(Agent, PassesSignalsOnToItsWorkers) {
   EXPECT_THAT(agent.output(), HasSubstr("[0] got it\n"));
 }
 
-// A job of two workers. When their launcher tells them to end, they run `end_script`. An earlier
-// message of the launcher says only that they may outlive it.
+// A job of two workers. When their launcher tells them to end, they run `end_script`. Before that
+// message, they get another one, which says only that they may outlive their launcher.
 JobOptions job_that_ends_with(const std::string& end_script) {
   JobOptions options =
       shell_job(2,

@@ -10,7 +10,8 @@
 namespace farandole {
 namespace {
 
-// How long a failed node waits for the others to end, so that all of them learn how the job ended.
+// How long a failed node waits for the end of the other nodes, so that all nodes learn how the job
+// ended.
 constexpr auto kOtherNodesTimeout = std::chrono::seconds(20);
 // If the workers of a node have succeeded, the node shows after this time which nodes it waits for.
 constexpr auto kNoticeDelay = std::chrono::seconds(5);

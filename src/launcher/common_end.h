@@ -73,9 +73,10 @@ class CommonEnd {
   void wait_for_cause(const OwnEnd& own_end, const std::function<bool()>& cause_is_known,
                       NodeLink& link, const WaitForNodes& wait);
   // Waits until all nodes have ended, so that each launcher knows how the job ended, and returns
-  // the exit code of the first failure. Node 0 serves the job's Store meanwhile, and then tells the
-  // others the exit code, because mpirun returns the first exit code that it sees. If this node has
-  // failed, this function and wait_for_cause() have one time limit together.
+  // the exit code of the first failure. While node 0 waits, it serves the job's Store. Then it
+  // tells the other launchers the exit code: all launchers must return the same one, because mpirun
+  // returns the first exit code that it sees. If this node has failed, one time limit applies to
+  // this function and wait_for_cause() together.
   int wait_for_exit_code(const OwnEnd& own_end, NodeLink& link, const WaitForNodes& wait);
 
  private:
@@ -87,10 +88,10 @@ class CommonEnd {
   const EndRequests& requests_;
   UserOutput user_output_;
   std::optional<FailedNode> other_failure_;
-  std::vector<NodeEnd> other_ends_;  // node 0: of the other nodes
+  std::vector<NodeEnd> other_ends_;  // node 0: how the other nodes have ended
   bool has_told_own_failure_ = false;
   bool has_told_own_end_ = false;
-  std::optional<TimePoint> wait_limit_;  // of all waits after a failure
+  std::optional<TimePoint> wait_limit_;  // of all waits after a failure, together
 };
 
 }  // namespace farandole

@@ -18,10 +18,10 @@ class DriverReports {
 
   // Writes the addresses at which node 0 listens, once, after it has begun to listen.
   void report_addresses(const NodeLink& link);
-  // Call it when the ranks are known. Only node 0 writes a line.
+  // Call it on each node when the ranks are known. Only node 0 writes a line.
   void report_job_begin(int node);
   // `line_beginning` is a constant of driver_lines.h. In the line, the number of the node follows
-  // it.
+  // this beginning.
   void report_node_change(std::string_view line_beginning, int node);
   void report_job_end(int node, int exit_code);
   // Only node 0 writes a line.

@@ -74,9 +74,9 @@ struct DriverConnection {
   Descriptor loss_pipe{};
 };
 
-// Forwards signals until the agent has ended. The agent is in a process group of its own, so that a
-// Ctrl-C reaches it only once, through us. `parent` is the pidfd of another process, or invalid; if
-// that process ends, the agent gets SIGTERM.
+// Forwards signals until the agent has ended. The agent is in its own process group, so that a
+// Ctrl-C reaches the agent only once, through this process. `parent` is the pidfd of another
+// process, or invalid; if that process ends, the agent gets SIGTERM.
 ProcessEnd forward_signals(pid_t agent, const Descriptor& signals, DriverConnection& driver,
                            Descriptor parent_pidfd) {
   std::optional<TimePoint> kill_at;
@@ -113,15 +113,15 @@ ProcessEnd forward_signals(pid_t agent, const Descriptor& signals, DriverConnect
   }
 }
 
-// Workers of an elastic job outlive the agent: if it is killed, they finish their step, save their
-// state and end. Waits until all workers have ended, until kAgentEndTimeout has passed, or until a
-// signal asks the job to end.
+// Workers of an elastic job outlive the agent: if the agent is killed, the workers finish their
+// step, save their state and end. This function waits until all workers have ended, until
+// kAgentEndTimeout has passed, or until a signal asks the job to end.
 void wait_for_workers(const Descriptor& signals, const std::string& agent_loss) {
   const TimePoint deadline = std::chrono::steady_clock::now() + kAgentEndTimeout;
   pollfd error_stream{STDERR_FILENO, POLLOUT, 0};
-  if (::poll(&error_stream, 1, 0) == 1)  // otherwise nobody reads, and the write would block
+  if (::poll(&error_stream, 1, 0) == 1)  // if stderr has room: otherwise, the write would block
     print_error(agent_loss + "; its workers end after their next commit");
-  signal_descendants(SIGCONT);  // the job may be stopped
+  signal_descendants(SIGCONT);  // a stopped job must run to end
   for (;;) {
     reap_children();
     if (!has_descendants() || std::chrono::steady_clock::now() >= deadline) return;
@@ -135,10 +135,11 @@ void wait_for_workers(const Descriptor& signals, const std::string& agent_loss) 
   }
 }
 
-// A driver on this host is our parent, and the kernel would kill us when it ends. Prevents this: we
-// notice the end of the driver by our standard input. Then makes the pipe by which the agent learns
-// of it, and returns the end that the agent reads. If the pipe cannot be made, the agent is killed
-// when the driver is lost.
+// A driver on this host is our parent, and the kernel would kill us when it ends. This function
+// prevents that kill, because our standard input also tells us that the driver has ended. Then the
+// function makes the pipe by which the agent learns of the driver's end, and returns the end of the
+// pipe that the agent reads. If the pipe cannot be made, the agent is killed when the driver is
+// lost.
 Descriptor make_driver_loss_pipe(DriverConnection& driver) {
   ::prctl(PR_SET_PDEATHSIG, 0);
   std::array<int, 2> ends{-1, -1};
@@ -161,7 +162,7 @@ int run_as_agent(const JobOptions& options, const OriginalProcessState& state,
   ::setpgid(0, 0);
   ::prctl(PR_SET_NAME, kAgentName);
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
-  // The agent needs a signalfd of its own, because its reads must not block.
+  // The agent needs its own signalfd: unlike the foreground process, it must never block in a read.
   const Descriptor signals(::signalfd(-1, &handled, SFD_CLOEXEC | SFD_NONBLOCK));
   if (signals.valid())
     return run_agent({options, state, foreground_pidfd, signals, driver_loss_pipe.get()});
@@ -215,7 +216,8 @@ int run_job(const JobOptions& options) {
   if (!end_descendants(std::chrono::steady_clock::now() + Supervision::kKillTime))
     print_error("some processes of the job could not be ended; look at `ps -ef --forest`");
   // If the driver is lost, print no message, because only the driver would have read it. If this
-  // launcher has no workers, the job may go on with another launcher. The driver reports that.
+  // launcher has no workers, the job may go on, because the driver may replace this launcher. Then
+  // the driver tells the user.
   if (end.signal != 0 && driver.is_connected == options.has_driver && options.workers > 0)
     print_error(agent_loss + "; the job has ended");
   return end.exit_code();

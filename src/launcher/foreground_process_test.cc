@@ -95,7 +95,7 @@ TEST(ForegroundProcess, OutlivesItsParentByDefault) {
 TEST(ForegroundProcess, StopsAndContinuesTogetherWithItsJob) {
   const JobOptions options = shell_job(1, waiting_script("trap 'exit 5' USR1"));
   LauncherInTest foreground_process([&options] {
-    ::setpgid(0, 0);  // as a shell with job control starts it
+    ::setpgid(0, 0);  // as if a shell with job control had started it
     return run_job(options);
   });
   foreground_process.read_until("is ready");
@@ -135,8 +135,8 @@ TEST(ForegroundProcess, CleansUpWhenTheAgentIsKilled) {
   EXPECT_TRUE(is_gone(foreground_process.number_after("child ")));
 }
 
-// When the agent is killed, the kernel also kills the worker, which does not use our library. The
-// worker's child survives.
+// When the agent is killed, the kernel also kills the worker, because this worker is a script that
+// does not use our library. The worker's child survives.
 TEST(ForegroundProcess, WaitsForProcessesOfAnElasticJobWhenTheAgentIsKilled) {
   JobOptions options = shell_job(1, waiting_script("setsid sleep 1000 & echo child $!"));
   options.elastic.emplace();
@@ -146,7 +146,7 @@ TEST(ForegroundProcess, WaitsForProcessesOfAnElasticJobWhenTheAgentIsKilled) {
   foreground_process.read_until("its workers end after their next commit");
   const pid_t child = foreground_process.number_after("child ");
   EXPECT_FALSE(is_gone(child));
-  foreground_process.send_signal(SIGTERM);  // ends the wait
+  foreground_process.send_signal(SIGTERM);  // ends the wait for the child
   EXPECT_EQ(foreground_process.wait_for_end(), 128 + SIGKILL);
   EXPECT_TRUE(is_gone(child));
 }

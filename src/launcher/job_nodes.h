@@ -1,6 +1,6 @@
 // JobNodes: this launcher's part in a job over several nodes. It has the job's secret, the link to
-// the other launchers, and the addresses by which the workers of this node find those of the other
-// nodes.
+// the other launchers, and the addresses by which the workers of this node find the workers of the
+// other nodes.
 #pragma once
 
 #include <memory>

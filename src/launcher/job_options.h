@@ -26,7 +26,7 @@ struct CallerDescriptors {
   int door = -1;    // a socket for open_channel(); −1: there are no channels
   // For each local rank: a descriptor that the worker inherits; empty: none.
   std::vector<int> channels;
-  std::vector<int> streams;  // two per rank: standard output and error; empty: we show them
+  std::vector<int> streams;  // two per rank: standard output and error; empty: we show this output
   std::vector<int> copies;   // two per rank: pipes that get an unchanged copy of what we show
 };
 

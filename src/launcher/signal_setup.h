@@ -7,11 +7,11 @@
 
 namespace farandole {
 
-// Whether this process ignores a signal, as nohup makes it ignore SIGHUP.
+// Whether this process ignores a signal. For example, a process under nohup ignores SIGHUP.
 bool is_ignored(int signal);
 
-// The signals that a signalfd delivers to us: those that we pass on, and SIGCHLD. Signals that were
-// already ignored when we started (nohup) stay ignored.
+// The signals that a signalfd delivers to us: those that we pass on, and SIGCHLD. Signals that this
+// process ignored when it started (as under nohup) stay ignored.
 sigset_t handled_signals();
 
 // Blocks the signals that the signalfd delivers. Also blocks signals that would stop or end us when
@@ -19,11 +19,12 @@ sigset_t handled_signals();
 void block_signals(const sigset_t& handled);
 
 // Stops this process as SIGTSTP does by default, until a SIGCONT. SIGTSTP must be blocked. If no
-// shell could continue the process (its process group is orphaned), the kernel does not stop it.
-// Whether it was stopped or not, this process then gets a SIGCONT, which continues the workers.
+// shell could continue the process (its process group is orphaned), the kernel does not stop it. In
+// both cases, the function then sends this process a SIGCONT, which continues the workers.
 void stop_after_ctrl_z();
 
-// Raises the limit of open files for a job of many workers. Returns the original state.
+// Raises the limit of open files for a job of many workers. Returns the limit and the signal mask
+// that this process had before the call.
 OriginalProcessState save_and_adjust_state();
 
 }  // namespace farandole

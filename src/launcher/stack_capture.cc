@@ -35,7 +35,7 @@ void StackCapture::request(const CapturedWorker& worker) {
   if (!running_capture_) start_next();
 }
 
-// Errors are ignored, because a stack is only additional information about a stall.
+// Errors are ignored, because the report of a stall is useful without the stack, too.
 void StackCapture::start_next() {
   while (!running_capture_ && !queue_.empty()) {
     const CapturedWorker worker = queue_.front();

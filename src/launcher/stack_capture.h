@@ -32,7 +32,7 @@ class StackCapture {
   struct CapturedStack {
     CapturedWorker worker;
     std::vector<std::string> lines;  // empty if py-spy failed
-    std::string failure;             // why it failed
+    std::string failure;             // why py-spy failed
   };
 
   // `poller` and `state` must outlive this object. The poller reports our descriptors as `tag`.

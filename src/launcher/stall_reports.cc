@@ -158,7 +158,8 @@ std::optional<std::size_t> StallReports::local_rank_of(int rank) const {
   return is_own ? std::optional(static_cast<std::size_t>(local_rank)) : std::nullopt;
 }
 
-// `ranks` may include ranks of other nodes. The launchers of those nodes capture their stacks.
+// `ranks` may include ranks of other nodes. The launchers of those nodes capture the stacks of
+// these ranks.
 void StallReports::request_own_stacks(const std::vector<int>& ranks) {
   std::vector<int> own_ranks;
   for (const int rank : ranks)

@@ -36,7 +36,7 @@ class StallReports {
     WorkerReports* reports = nullptr;  // where node 0 keeps the answers; null on other nodes
   };
   struct Workers {
-    std::function<std::vector<WatchedWorker>()> of_this_node;  // returns those of this node
+    std::function<std::vector<WatchedWorker>()> of_this_node;  // returns this node's workers
     // Returns the slots of the members of an elastic job by rank; null if every rank equals its
     // slot. The slots are numbered node by node, and within a node by local rank.
     std::function<std::vector<int>()> slots_by_rank{};

@@ -22,8 +22,8 @@ constexpr auto kProgressTimeout = std::chrono::seconds(30);
 // After this time, the user learns why the job has not ended yet.
 constexpr auto kNoticeDelay = std::chrono::seconds(5);
 constexpr std::size_t kPieceBytes = 60'000;  // fits into a frame
-// At most so many pieces are requested and have not arrived yet: from one node, and from all nodes
-// together.
+// The largest number of pieces that are requested and have not arrived yet: pieces of one node, and
+// pieces of all nodes together.
 constexpr std::uint32_t kNodePiecesMax = 8;
 constexpr std::uint32_t kJobPiecesMax = 64;
 // A sender skips the lines of other ranks. After this number of reads, it sends a piece even if the
@@ -31,8 +31,8 @@ constexpr std::uint32_t kJobPiecesMax = 64;
 constexpr int kReadsPerPieceMax = 64;
 
 // Returns how long the file may become. The events of all ranks together stay below `bytes_max`,
-// apart from events of calls that had begun before. Only a job that has started its timeline
-// several times has a much longer file.
+// apart from the last events of calls that had begun before the file was full. Only a job that has
+// started its timeline several times has a much longer file.
 std::size_t bytes_with_slack(std::size_t bytes_max) {
   return bytes_max + bytes_max / 4 + (std::size_t{1} << 20);
 }
@@ -67,8 +67,8 @@ void TimelineCollection::begin(const TraceHead& head, TimePoint now) {
     if (target_.path.empty()) {
       // There is nothing to collect.
     } else if (head.job.empty()) {
-      // A launcher without workers may have replaced a lost launcher, in whose time groups were
-      // formed.
+      // A launcher without workers may have replaced a lost launcher. Then groups may have been
+      // formed before this launcher started, so it does not know the job's name.
       if (layout_.local_size() == 0)
         warn_not_collected("no group was formed since this launcher has started");
     } else if (const Status opened = open_own_file(head, first_event); opened.ok()) {

@@ -62,8 +62,8 @@ class TimelineCollectionTest : public ::testing::Test {
       if (node < 0 || node == static_cast<int>(i) + 1)
         others[i]->collection.handle(message, kJobStart);
   }
-  // Carries the messages between node 0 and the others until no more arrive. Returns how many
-  // pieces arrived.
+  // Carries the messages between node 0 and the other nodes until no more messages arrive. Returns
+  // how many pieces have arrived.
   static int deliver_all(Node& node_0, const std::vector<Node*>& others) {
     int pieces = 0;
     while (!node_0.link.sent_messages.empty()) {
@@ -223,7 +223,7 @@ TEST_F(TimelineCollectionTest, WarnsAboutNodesThatCannotSend) {
   write(path(1), trace_line_of(2), "another job");
   Node node_0(0, path(0));
   Node node_1(1, path(1));
-  Node node_2(2, "");  // it has no timeline
+  Node node_2(2, "");  // node 2 has no timeline
   node_0.collection.begin({.job = "job"}, kJobStart);
   deliver_all(node_0, {&node_1, &node_2});
   EXPECT_TRUE(node_0.collection.is_over());

@@ -17,8 +17,8 @@ Result<WorkerInheritance> WorkerInheritance::create(int local_rank, const std::s
   FARANDOLE_TRY_ASSIGN(inheritance.record,
                        Segment::create(kFlightRecordName, FlightRecorder::bytes_needed()));
   if (sources.worker_notices != nullptr) {
-    // If a launcher of several ends, the others go on without its workers, so these must end with
-    // it.
+    // If one of several launchers ends, the other launchers go on without its workers. So its
+    // workers must end with it.
     const bool may_outlive = sources.nodes == nullptr;
     FARANDOLE_TRY_ASSIGN(inheritance.launcher, sources.worker_notices->add_worker(
                                                    local_rank, may_outlive ? inheritance.output.ours

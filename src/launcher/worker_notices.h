@@ -19,9 +19,9 @@ namespace farandole {
 class WorkerNotices {
  public:
   // `output_descriptors` are borrowed: we read the worker's standard output and error from them. If
-  // they are given, the worker gets copies of them, and may outlive this launcher until its next
-  // commit. Returns the socket that the worker inherits. The socket of an earlier worker with this
-  // local rank is closed. Errors: kStop.
+  // they are given, the worker gets copies of these descriptors, and may outlive this launcher
+  // until the worker's next commit. Returns the socket that the worker inherits. The socket of an
+  // earlier worker with this local rank is closed. Errors: kStop.
   Result<Descriptor> add_worker(int local_rank, const std::vector<int>& output_descriptors);
   // Asks all workers to end with their next commit. `why` is for the user.
   void send_end(const std::string& why, Duration limit) const;

@@ -50,7 +50,7 @@ class WorkerSetup {
                                const JobNodes* nodes, const OriginalProcessState& state) const;
 
  private:
-  // The environment of a worker, as execve takes it.
+  // The environment of a worker, in the form that execve needs.
   Result<std::vector<std::string>> environment(const Worker& worker, const NodeLayout& layout,
                                                const JobNodes* nodes) const;
   const WorkerCores& cores_of(int local_rank) const {
@@ -63,7 +63,7 @@ class WorkerSetup {
   std::optional<ReservedPort> master_port_;  // MASTER_PORT, until the job ends
   FrameworkPorts framework_ports_;
   std::vector<EnvironmentVariable> inherited_variables_;
-  std::vector<EnvironmentVariable> default_variables_;  // the user's values override them
+  std::vector<EnvironmentVariable> default_variables_;  // a value of the user overrides a default
   CoreDivision division_;                               // the cores and the threads of the workers
 };
 

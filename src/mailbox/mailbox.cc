@@ -14,13 +14,13 @@ namespace farandole {
 namespace {
 
 // How many sends from one rank to another may be done before the receiver has taken the messages.
-// The receiver keeps the data of these messages, so this limits its memory.
+// The receiver keeps the data of these messages, so this number limits the memory of the receiver.
 constexpr std::size_t kEarlySendsMax = 64;
-// In one round, this rank reads at most this many envelopes of another rank, and sends it at most
-// this many parts of data. Without this limit, the groups and the other messages might make no
-// progress.
+// In one round, this rank reads at most this many envelopes of another rank, and sends at most this
+// many parts of data to that rank. Without this limit, the groups and the other messages might make
+// no progress.
 constexpr int kEnvelopesPerRound = 16;
-// How many bytes of a large message go into the ring at once.
+// How many bytes of a large message go into the ring as one part.
 constexpr std::size_t kPartBytes = 16 * 1024;
 
 std::size_t byte_count(const Submission& submission) {
@@ -290,8 +290,8 @@ Status Mailbox::handle_envelope(Peer& from_peer, std::span<const std::byte> byte
   FARANDOLE_TRY_ASSIGN(auto decoded, decode_envelope(bytes));
   if (auto* const offer = std::get_if<Offer>(&decoded.envelope))
     return handle_offer(from_peer, std::move(*offer), finished);
-  // This rank's calls with the peer have ended. After a death, a peer that still runs may not know
-  // this yet.
+  // If this rank's calls with the peer have ended, the envelope is ignored. After the death of
+  // another rank, the peer may not know yet that these calls have ended.
   if (from_peer.end_status) return {};
   if (const auto* const acceptance = std::get_if<Acceptance>(&decoded.envelope))
     return handle_acceptance(from_peer, acceptance->id, finished);

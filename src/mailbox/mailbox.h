@@ -4,7 +4,7 @@
 // through the channel to that rank, which is created at its first use. Messages need no agreement:
 // the receiver matches them by group, channel and tag, in the order in which they arrived. A
 // mailbox never blocks. Functions with a parameter `finished` append the records that they finish
-// to it. Only the holder of the progress lock may call it.
+// to it. Only the holder of the progress lock may use a mailbox.
 #pragma once
 
 #include <cstddef>
@@ -60,7 +60,7 @@ class Mailbox {
     return peers_[static_cast<std::size_t>(rank)].end_status.has_value();
   }
   // Forgets the receives and the offers of a removed group. The senders do not wait for answers,
-  // because these messages were sent early.
+  // because the offers contain the data of these messages.
   void forget_group(GroupId group);
   // The same as end_peer(), for all peers. Later calls fail, too.
   void end(const Status& status, std::vector<Record*>& finished);
@@ -92,18 +92,19 @@ class Mailbox {
     bool try_send(std::span<const std::byte> envelope, std::span<const std::byte> payload = {});
     std::optional<Bytes> try_receive();
     // Call it when the peer has answered this offer. Returns the entry in `pending_sends`; end() if
-    // the send was early. Errors: kStop if this offer needs no answer.
+    // the message was sent early (see envelope.h), so that the send is done. Errors: kStop if this
+    // offer needs no answer.
     Result<std::map<std::uint64_t, PendingSend>::iterator> find_answered_send(std::uint64_t id);
 
     int rank;
-    std::optional<MessageRing> ring_out;  // to and from a rank on this host
+    std::optional<MessageRing> ring_out;  // the rings are used if the peer is on this host
     std::optional<MessageRing> ring_in;
-    PeerChannel* channel = nullptr;  // to a rank on another host; null before its first use
+    PeerChannel* channel = nullptr;  // for a peer on another host; null before the first use
     std::deque<UnsentEnvelope> unsent_envelopes;
-    std::uint64_t last_offer_id = 0;                     // of this rank's offers
-    std::uint64_t last_received_id = 0;                  // of the peer's offers
+    std::uint64_t last_offer_id = 0;                     // the id of this rank's last offer
+    std::uint64_t last_received_id = 0;                  // the id of the peer's last offer
     std::map<std::uint64_t, PendingSend> pending_sends;  // by id
-    // the ids of accepted messages; their data is being sent
+    // the ids of the accepted messages whose data is being sent
     std::deque<std::uint64_t> accepted_ids;
     std::size_t early_sends = 0;  // sends that were done before the receiver has taken the message
     std::deque<UnmatchedOffer> unmatched_offers;
@@ -161,8 +162,8 @@ class Mailbox {
   FlightRecorder& recorder_;
   const Clock& clock_;
   Channels* const channels_;
-  const MessageRing::Counter* sent_to_this_rank_ = nullptr;  // by ranks on this host
-  std::uint32_t count_at_last_read_ = 0;  // the value of that counter at the last read
+  const MessageRing::Counter* sent_to_this_rank_ = nullptr;  // written by ranks on this host
+  std::uint32_t count_at_last_read_ = 0;  // the value of `sent_to_this_rank_` then
   std::vector<Peer> peers_;               // by rank; the entry of this rank is not used
   std::deque<PostedReceive> posted_receives_;
   std::uint64_t offers_arrived_ = 0;

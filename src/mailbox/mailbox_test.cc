@@ -374,7 +374,7 @@ TEST(MailboxTest, ABrokenProtocolIsReported) {
   EXPECT_EQ(protocol_error_after({Acceptance{1}, Acceptance{1}}), needless_answer_error);
   EXPECT_EQ(protocol_error_after({Acceptance{1}, Refusal{1, ""}}), needless_answer_error);
   EXPECT_EQ(protocol_error_after({Refusal{1, ""}, Acceptance{1}}), needless_answer_error);
-  // These two sends are done early.
+  // These two sends are done before rank 1 answers their offers.
   EXPECT_EQ(protocol_error_after({Acceptance{1}, Refusal{2, ""}}, 1), Status());
   EXPECT_EQ(protocol_error_after({Acceptance{1}, Acceptance{2}, Acceptance{1}}, 1),
             needless_answer_error);

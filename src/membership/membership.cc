@@ -57,8 +57,8 @@ void Membership::continue_from(const RecoveredJob& recovered_job, TimePoint now)
     slot.is_awaited = slot.is_running && epoch_.number > recovered_job.last_epoch.number;
     if (!slot.is_running && !slot.may_start_from) slot.may_start_from = now + cooldown_after(0);
   }
-  // These workers may still write to the memory of other workers on their host, so the next group
-  // must wait for them.
+  // Members of older groups may still write to the memory of other workers on their host, so the
+  // next group must wait for these members.
   for (const int worker : recovered_job.members_of_older_groups)
     slot(worker).is_awaited = slot(worker).is_running;
   mark_members_of_last_group();
@@ -66,12 +66,12 @@ void Membership::continue_from(const RecoveredJob& recovered_job, TimePoint now)
 }
 
 // Whether the members of the last known group have the newest state, although there were later
-// groups. They have it if they were members of all later groups. A launcher leaves no running
-// member out of the next group, unless that member's node leaves. So if one launcher has formed all
-// these groups, the members were in all of them. Groups with successive numbers come from one
-// launcher. The first group of the next launcher may lack these members. But if a worker has left
-// that first group without the state, that group has done no step, so the older state is still the
-// newest.
+// groups. They have the newest state if they were members of all later groups, too. A launcher
+// leaves no running member out of the next group, unless that member's node leaves. So if one
+// launcher has formed all these groups, the members were in all of them. Groups with successive
+// numbers come from one launcher. The first group of the next launcher may lack these members. But
+// if a worker has left that first group without the state, that group has done no step, so the
+// state from before that group is still the newest.
 bool Membership::members_of_last_group_have_newest_state() const {
   const std::int64_t later_groups = epoch_.number - recovered_job_->last_epoch.number;
   const bool is_first_of_next_launcher =
@@ -114,7 +114,7 @@ void Membership::worker_ended(int worker, bool succeeded, TimePoint now) {
   slot = {.is_closed = ended_slot.is_closed,
           .has_succeeded = succeeded,
           .failures = ended_slot.failures};
-  if (ended_slot.is_superfluous) {
+  if (ended_slot.is_former_member) {
     slot.may_start_from = now;
     return;
   }
@@ -123,8 +123,8 @@ void Membership::worker_ended(int worker, bool succeeded, TimePoint now) {
     return;
   }
   if (epoch_.number == 0) worker_failed_early_ = true;
-  // A worker that has run for a long time did not fail because it was restarted too early. So the
-  // failures of its slot are counted anew.
+  // If this worker has run for a long time, an early restart was not the cause of its failure. So
+  // the earlier failures in the slot no longer count.
   const Duration cooldown = cooldown_after(std::max(slot.failures - 1, 0));
   const Duration long_run = 10 * std::max<Duration>(cooldown, std::chrono::seconds(1));
   if (now - ended_slot.started_at > std::min<Duration>(long_run, options_.cooldown_max))
@@ -277,7 +277,7 @@ void Membership::end_workers(Decisions& decisions, TimePoint now) {
       decisions.stopped_workers.push_back(worker);
     } else if ((slot.is_leaving && !slot.is_member) ||
                (is_finishing_ && epoch_.number > 0 && (!slot.is_member || no_member_is_needed))) {
-      slot.is_ending = slot.is_superfluous = true;
+      slot.is_ending = slot.is_former_member = true;
       decisions.superfluous_workers.push_back(worker);
     }
   }
@@ -301,8 +301,8 @@ void Membership::form_epoch(Decisions& decisions, TimePoint now) {
   recovered_job_.reset();
   newest_epoch_has_no_steps_ = false;
   const std::vector<int> members = next_members();
-  // The members with the newest state have equal states until rank 0 sends the state in the new
-  // epoch. So the oldest of their epochs counts.
+  // Members may have received the newest state in different epochs. Until rank 0 sends the state
+  // again, their states are equal, so state_epoch_ becomes the oldest of these epochs.
   std::int64_t oldest_state_epoch = 0;
   for (const int worker : members)
     if (const Slot& worker_slot = slot(worker); has_newest_state(worker_slot))

@@ -58,7 +58,7 @@ class Membership {
 
   explicit Membership(const Options& options);
 
-  // Adds slots, in which workers can be started at once.
+  // Adds slots. Workers can be started in these slots immediately.
   void add_slots(int count);
 
   void worker_started(int worker, TimePoint now);
@@ -97,7 +97,7 @@ class Membership {
   // these numbers for a group that only some members know. So if two groups have successive
   // numbers, the same launcher has formed both.
   void continue_from(const RecoveredJob& recovered_job, TimePoint now);
-  // From now on, no worker is started, because one has succeeded.
+  // From now on, no worker is started, because a worker has succeeded.
   void finish() { is_finishing_ = true; }
 
   struct Decisions {
@@ -111,11 +111,11 @@ class Membership {
   };
   // Each decision is returned once.
   Decisions decide(TimePoint now);
-  // When to call decide() again, even if nothing happens.
+  // The time at which decide() must be called again, even if nothing happens before.
   std::optional<TimePoint> deadline() const;
 
   // Call it if a worker has had the state of the training. Then workers without the state cannot
-  // start the training again.
+  // start the training from the beginning.
   void set_any_worker_had_state() { any_worker_had_state_ = true; }
   // Whether any worker with the state of the training has asked for a rank.
   bool any_worker_had_state() const { return any_worker_had_state_; }
@@ -133,26 +133,26 @@ class Membership {
   // workers continue without it.
   bool is_needed(int worker) const {
     const Slot& worker_slot = slot(worker);
-    return !worker_slot.is_superfluous && (epoch_.number == 0 || worker_slot.is_member);
+    return !worker_slot.is_former_member && (epoch_.number == 0 || worker_slot.is_member);
   }
-  bool is_superfluous(int worker) const { return slot(worker).is_superfluous; }
+  bool is_former_member(int worker) const { return slot(worker).is_former_member; }
   bool is_member(int worker) const { return slot(worker).is_member; }
 
  private:
   struct Slot {
     bool is_running = false;
-    bool is_closed = false;          // no worker can be started there
+    bool is_closed = false;          // no worker can be started in the slot
     bool is_leaving = false;         // see slot_leaves()
-    bool is_member = false;          // of the current epoch
+    bool is_member = false;          // the worker is a member of the current epoch
     bool ran_at_recovery = false;    // the worker ran when continue_from() was called
     bool was_in_last_group = false;  // see RecoveredJob; false after the next epoch is formed
     bool is_awaited = false;         // the worker may still be in the last group or in an older one
     bool wants_rank = false;
-    std::int64_t state_epoch = 0;  // the value of the worker's last request
+    std::int64_t state_epoch = 0;  // `state_epoch` in the worker's last request
     bool has_succeeded = false;
     bool is_ending = false;  // decide() has returned that this worker must be killed
-    bool is_superfluous = false;
-    int failures = 0;  // in a row
+    bool is_former_member = false;
+    int failures = 0;  // how many workers of the slot have failed in a row
     TimePoint started_at{};
     std::optional<TimePoint> may_start_from{};  // when a new worker may be started
     std::optional<TimePoint> stopped_at{};      // since when the worker is stopped
@@ -160,7 +160,7 @@ class Membership {
     bool may_start(TimePoint now) const {
       return !is_running && !is_closed && may_start_from && now >= *may_start_from;
     }
-    // A stopped worker could not use its rank.
+    // A stopped worker is not ready, because it could not use its rank.
     bool is_ready() const { return wants_rank && !stopped_at && !is_ending; }
     bool may_join() const { return is_ready() && !is_leaving; }
   };
@@ -200,12 +200,12 @@ class Membership {
   std::optional<RecoveredJob> recovered_job_{};
   // A member of the newest epoch has left that epoch without receiving the state.
   bool newest_epoch_has_no_steps_ = false;
-  bool has_announced_change_ = false;  // in this epoch
+  bool has_announced_change_ = false;  // in the current epoch
   bool worker_failed_early_ = false;   // a worker has failed before the first epoch
   // Since when the members wait for more workers.
   std::optional<TimePoint> shortage_since_{};
   std::optional<TimePoint> waiting_since_{};  // since when some workers wait for others
-  bool has_reported_late_workers_ = false;    // in this epoch
+  bool has_reported_late_workers_ = false;    // in the current epoch
   int resets_ = 0;
 };
 

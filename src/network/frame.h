@@ -33,7 +33,7 @@ struct FrameHeader {
   std::uint32_t plan = 0;
   std::uint32_t step = 0;
   std::uint64_t sequence = 0;  // counts the frames of one direction of a connection
-  std::uint32_t length = 0;    // of the payload, in bytes
+  std::uint32_t length = 0;    // the number of bytes of the payload
   friend bool operator==(const FrameHeader&, const FrameHeader&) = default;
 };
 
@@ -62,7 +62,7 @@ class FrameHeaderReader {
   std::span<std::byte> space() { return std::span(bytes_).subspan(count_); }
   void mark_filled(std::size_t count);
   bool complete() const { return count_ == kFrameHeaderBytes; }
-  bool has_begun() const { return count_ > 0; }  // and take() was not called
+  bool has_begun() const { return count_ > 0; }  // bytes have arrived since the last take()
   // Parses the complete header and begins the next one. Errors: as parse_frame_header().
   Result<FrameHeader> take();
 

@@ -37,8 +37,8 @@ struct Link {
   friend bool operator==(const Link&, const Link&) = default;
 };
 
-// The other end of a connection. Unless its role is kUnknown, it has proven its party and its
-// epoch.
+// The other end of a connection. Unless the role of this end is kUnknown, the end has proven its
+// party and its epoch.
 struct ConnectionPeer {
   Party party;
   std::uint64_t epoch = 0;

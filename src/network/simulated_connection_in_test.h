@@ -22,15 +22,15 @@ struct SimulatedWire {
 
   struct Direction {
     Bytes sent;                // all bytes that were ever sent in this direction
-    std::size_t received = 0;  // how many of these bytes the other end has
+    std::size_t received = 0;  // how many of these bytes the other end has received
     bool ended = false;
   };
 
   std::mt19937_64 random;
-  std::size_t piece_bytes_max = 4096;        // that one call moves
-  std::size_t unread_bytes_max = 64 * 1024;  // that one direction holds
+  std::size_t piece_bytes_max = 4096;        // the most bytes that one call moves
+  std::size_t unread_bytes_max = 64 * 1024;  // the most unread bytes in one direction
   bool always_moves = false;                 // each call moves as many bytes as the limits allow
-  std::array<Direction, 2> directions;       // by sending end
+  std::array<Direction, 2> directions;       // by the index of the sending end
 };
 
 class SimulatedConnection final : public Connection {

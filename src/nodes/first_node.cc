@@ -20,7 +20,7 @@ constexpr auto kLookUpInterval = std::chrono::seconds(1);
 // The lost launcher may still use its port for a moment.
 constexpr auto kListenRetryInterval = std::chrono::milliseconds(50);
 constexpr auto kListenRetryTimeout = std::chrono::seconds(2);
-constexpr auto kHelloTimeout = std::chrono::seconds(10);  // for a launcher to say who it is
+constexpr auto kHelloTimeout = std::chrono::seconds(10);  // for a launcher to send its Hello
 // A rejected launcher has this time to read the reason.
 constexpr auto kRejectionReadTimeout = std::chrono::seconds(5);
 
@@ -129,7 +129,7 @@ Endpoint FirstNode::endpoint() const {
 Result<NodeEvents> FirstNode::advance(TimePoint now) {
   NodeEvents news;
   FARANDOLE_TRY(listen(now, news));
-  if (options_.replaces) begin_if_complete();  // before the first node joins again
+  if (options_.replaces) begin_if_complete();  // before any node joins again
   FARANDOLE_TRY(accept(now, news));
   FARANDOLE_TRY(serve_launchers(now, news));
   begin_if_complete();
@@ -234,9 +234,9 @@ Status FirstNode::handle_hello(ConnectedLauncher& launcher, TimePoint now, NodeE
   return {};
 }
 
-// A node that has ended is not watched, because its launcher only waits for the other nodes. Before
-// a node has ended, its launcher may wait for processes that its workers have left behind. This
-// takes less than Silence::kTimeMax.
+// A node whose workers have ended is not watched, because its launcher only waits for the other
+// nodes. Before the launcher reports that end, it may wait for processes that its workers have left
+// behind. That wait takes less than Silence::kTimeMax.
 void FirstNode::check_silence(ConnectedLauncher& launcher, bool got_message, TimePoint now) {
   if (!must_send_heartbeats(launcher)) return;
   launcher.silence.record_check(got_message, now);

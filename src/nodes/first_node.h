@@ -44,12 +44,12 @@ class FirstNode final : public NodeLink {
   // A launcher that has connected.
   struct ConnectedLauncher {
     NodeChannel channel;
-    TimePoint leave_deadline;      // applies until it is accepted, and after a rejection
-    int node = -1;                 // −1 until it is accepted, and after a rejection
-    std::optional<Hello> hello{};  // empty until it has said who it is
+    TimePoint leave_deadline;      // applies until the launcher is accepted, and after a rejection
+    int node = -1;                 // −1 until the launcher is accepted, and after a rejection
+    std::optional<Hello> hello{};  // empty until the launcher has sent it
     bool is_rejected = false;
     bool waits_to_send = false;
-    Silence silence;  // begins when it is accepted
+    Silence silence;  // begins when the launcher is accepted
   };
 
   FirstNode(const TlsContext& context, const NodeOptions& options, EventSet events, TimePoint now);
@@ -93,7 +93,7 @@ class FirstNode final : public NodeLink {
   EventSet events_;
   TimePoint start_deadline_;
   TimePoint next_look_up_time_;
-  TimePoint first_notice_time_;  // from then on, notices say which nodes are missing
+  TimePoint first_notice_time_;  // before this time, no notice says which nodes are missing
   std::unique_ptr<TcpListener> listener_;
   RollCall roll_call_;
   std::map<std::uint64_t, ConnectedLauncher> launchers_;
@@ -105,7 +105,7 @@ class FirstNode final : public NodeLink {
   std::optional<Start> start_;
   // For a launcher that replaces a lost one:
   TimePoint listen_retry_deadline_;
-  TimePoint expectation_deadline_;  // until then, nodes that had already begun may join again
+  TimePoint expectation_deadline_;  // until then, nodes of the running job may join again
   bool has_reported_no_expected_nodes_ = false;
 };
 

@@ -1,7 +1,7 @@
-// How node 0 of an elastic job notices that another launcher has stopped, although its host still
-// answers, for example because somebody has frozen a container. The launcher tells node 0 regularly
-// that it runs (Heartbeat). Node 0 measures the time without messages (Silence). Both are pure
-// state machines.
+// How node 0 of an elastic job notices that another launcher has stopped, for example because its
+// container was frozen. The host of such a launcher still answers, so the connection does not end.
+// The launcher tells node 0 regularly that it runs (Heartbeat). Node 0 measures the time without
+// messages (Silence). Both are pure state machines.
 #pragma once
 
 #include <chrono>
@@ -39,8 +39,8 @@ class Silence {
 
   // Call it each time after all messages that have arrived were read.
   void record_check(bool got_message, TimePoint now) {
-    // If much time has passed, this process was stopped. The other launcher may have been stopped,
-    // too, so the silence begins anew.
+    // If much time has passed since the last check, this process was stopped. The other launcher
+    // may have been stopped, too, so the silence is counted from now.
     if (got_message || now > last_check_ + 2 * Heartbeat::kInterval) last_message_ = now;
     last_check_ = now;
   }

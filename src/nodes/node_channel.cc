@@ -25,7 +25,7 @@ Status NodeChannel::flush() {
     unsent_start_ += count;
     if (count == 0) break;
   }
-  // Erase the sent bytes even if others are still unsent: otherwise, a sender that never pauses
+  // Erase the sent bytes even if other bytes are unsent. Otherwise, a sender that never pauses
   // would fill the memory.
   unsent_.erase(unsent_.begin(), unsent_.begin() + static_cast<std::ptrdiff_t>(unsent_start_));
   unsent_start_ = 0;

@@ -1,5 +1,6 @@
 // NodeLink: a launcher's connection to the launchers of the other nodes of its job. Node 0 listens
-// at the endpoint of the job (FirstNode); the others dial it (OtherNode).
+// at the endpoint of the job (FirstNode); the launchers of the other nodes dial this endpoint
+// (OtherNode).
 #pragma once
 
 #include <memory>
@@ -19,7 +20,7 @@ namespace farandole {
 struct NodeEnd {
   int node = 0;
   int exit_code = 0;
-  std::vector<std::string> report;  // lines for the user about the failure of its part of the job
+  std::vector<std::string> report;  // how the node's part of the job failed: lines for the user
 };
 
 // Returns the failure of the first of these nodes that has failed; empty if none has failed.
@@ -29,8 +30,8 @@ std::optional<FailedNode> first_failure(const std::vector<NodeEnd>& ends);
 struct NodeChange {
   int node = 0;
   bool is_present = false;
-  bool has_begun = false;  // it took part in the job before, and will send its NodeState
-  std::string why{};       // why it has left, for the user
+  bool has_begun = false;  // the node took part before, and will send its NodeState
+  std::string why{};       // why the node has left, for the user
 };
 
 // The events since the last call.
@@ -41,9 +42,8 @@ struct NodeEvents {
   std::vector<WorkerExit> exits;     // node 0: workers of other nodes that have ended
   std::vector<NodeChange> changes;   // node 0 of an elastic job, in this order
   std::vector<std::unique_ptr<Connection>> workers;  // node 0: workers that have connected
-  bool no_more_nodes_expected =
-      false;                    // a replacement of node 0: it now rejects nodes that were lost
-  bool node_0_is_back = false;  // another node: node 0 has a new launcher
+  bool no_more_nodes_expected = false;  // node 0's new launcher: rejects lost nodes from now on
+  bool node_0_is_back = false;          // another node: node 0 has a new launcher
   // All other messages of the other launchers: WorkersWanted, WorkerStart …
   std::vector<NodeMessage> messages;
 };
@@ -58,7 +58,7 @@ class NodeLink {
   // Errors are final, occur only before start_message() is set, and have texts for users: kFixCall
   // if the nodes contradict each other, kStop if a node did not join in time.
   virtual Result<NodeEvents> advance(TimePoint now) = 0;
-  // Node 0: the addresses at which it listens; empty until it does, and on other nodes.
+  // Node 0: the addresses at which it listens. Empty until node 0 listens, and on other nodes.
   virtual std::vector<SocketAddress> listening_addresses() const = 0;
   // Where the workers of this host reach node 0. Call it when start_message() is set.
   virtual Endpoint endpoint() const = 0;
@@ -70,8 +70,8 @@ class NodeLink {
   virtual void report_failing(const NodeFailure& failure) = 0;  // at most once
   // At most once. If this part of the job has failed, `report` has lines that tell the user how.
   virtual void report_end(int exit_code, const std::vector<std::string>& report) = 0;
-  // Sends a question or an answer: node 0 to all other nodes, the others to node 0. Call it when
-  // start_message() is set.
+  // Sends a question or an answer. Node 0 sends it to each other node; each other node sends it to
+  // node 0. Call it when start_message() is set.
   virtual void tell(const NodeMessage& message) = 0;
   // Node 0: sends a message to one other node.
   virtual void tell_node(int node, const NodeMessage& message) = 0;

@@ -366,7 +366,7 @@ TEST_F(NodeLinks, ConnectAtAPortThatNode0HasChosen) {
   run_until([&] { return !node_0.notices.empty(); });
   EXPECT_THAT(node_0.notices.front(), HasSubstr("at hen:" + std::to_string(addresses[0].port)));
   NodeOptions node_1_options = options(1, 2, 1);
-  node_1_options.endpoint = {kInvalidName, 0};  // never looked up
+  node_1_options.endpoint = {kInvalidName, 0};  // this name is never looked up
   node_1_options.addresses = addresses;
   Launcher& node_1 = launchers_.emplace_back(
       Launcher{.link = *OtherNode::create(*context_, node_1_options, now())});
@@ -497,7 +497,7 @@ class NodeLinksWithDriver : public NodeLinks {
     run_until_started();
   }
   void lose_node_0() { launchers_.pop_front(); }
-  Launcher& node_1() { return launchers_.front(); }  // call it when the launcher of node 0 is lost
+  Launcher& node_1() { return launchers_.front(); }  // call it after the loss of node 0's launcher
   void pass_time(Duration time, const Launcher* stopped);
   void advance_all_but(const Launcher* stopped);
 };
@@ -543,7 +543,7 @@ TEST_F(NodeLinksWithDriver, ANodeThatComesTooLateIsRejected) {
   EXPECT_EQ(node_0.changes[1].node, 2);
   EXPECT_FALSE(node_0.changes[1].is_present);
   run_until([&] {
-    late_node.advance(now() - skipped_time_);  // its time limit is not reached yet
+    late_node.advance(now() - skipped_time_);  // a time before the limit of late_node
     return late_node.link->outcome().has_value();
   });
   EXPECT_EQ(late_node.link->outcome(), false);
@@ -621,7 +621,7 @@ TEST_F(NodeLinks, NodeZeroCannotListenAtAnUnknownName) {
   EXPECT_THAT(node_0.notices, ElementsAre(StartsWith("node 0 cannot listen at " + endpoint_text() +
                                                      " yet:" + reason)));
   EXPECT_TRUE(node_0.error.ok());
-  EXPECT_GT(node_0.link->deadline(), now());  // it sleeps until the next look-up
+  EXPECT_GT(node_0.link->deadline(), now());  // node 0 sleeps until the next look-up
   skip_time(std::chrono::seconds(60));
   advance();
   EXPECT_EQ(node_0.error.code(), StatusCode::kStop);

@@ -20,8 +20,8 @@ std::size_t bytes_in_message(const std::string& line) {
   return sizeof(std::uint32_t) + line.size();
 }
 
-// Returns how many lines, from `line` on, fit into `bytes`. All lines together must have more
-// bytes.
+// Returns how many of the lines that begin at `line` fit into `bytes` bytes. Call it only if not
+// all of these lines fit.
 std::size_t lines_that_fit(auto line, std::size_t bytes) {
   std::size_t count = 0;
   for (; bytes_in_message(*line) <= bytes; ++line, ++count) bytes -= bytes_in_message(*line);
@@ -73,7 +73,7 @@ void visit_fields([[maybe_unused]] auto& visit, [[maybe_unused]] auto& message) 
   else if constexpr (std::is_same_v<Message, WorkerStart>)
     visit(message.slot), visit(message.number);
   else if constexpr (std::is_same_v<Message, WorkerKill>)
-    visit(message.number), visit(message.is_superfluous);
+    visit(message.number), visit(message.is_former_member);
   else if constexpr (std::is_same_v<Message, GroupFormed>)
     visit(message.epoch), visit(message.slots), visit(message.numbers), visit(message.state_epoch);
   else if constexpr (std::is_same_v<Message, MemberLost>)

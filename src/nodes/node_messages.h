@@ -25,7 +25,8 @@ struct Hello {
   bool uses_jax = false;          // --jax
   bool is_elastic = false;        // --min-workers
   std::uint32_t master_port = 0;  // MASTER_PORT, reserved by the sender; 0: none
-  // The sender already takes part in the elastic job, and had lost node 0.
+  // Whether the sender takes part in the running elastic job, and has lost the earlier launcher of
+  // node 0.
   bool has_begun = false;
   friend bool operator==(const Hello&, const Hello&) = default;
 };
@@ -51,8 +52,8 @@ struct Start {
   std::uint32_t jax_port = 0;    // of JAX's coordinator on node 0; 0: without --jax
   // For each rank: where TensorFlow's server listens. Both lists are empty without --tf-config.
   std::vector<std::uint32_t> tensorflow_ports{};
-  std::vector<std::string> addresses{};  // by node, as node 0 sees them; that of node 0 is empty
-  // The job is elastic and already runs, so wait for WorkerStart messages.
+  std::vector<std::string> addresses{};  // of each node, as node 0 sees it; empty for node 0
+  // Whether the job is elastic and has begun. Then the receiver waits for WorkerStart messages.
   bool has_begun = false;
   friend bool operator==(const Start&, const Start&) = default;
 };
@@ -61,7 +62,7 @@ struct Start {
 struct WorkerExit {
   std::uint32_t rank = 0;  // in an elastic job, the slot of the worker
   std::string how_it_ended;
-  bool succeeded = false;  // its exit code was 0
+  bool succeeded = false;  // whether the exit code was 0
   friend bool operator==(const WorkerExit&, const WorkerExit&) = default;
 };
 
@@ -95,7 +96,7 @@ struct FailedNode {
 // → 0: all workers of the sender have ended. The exit code is that of its launcher.
 struct NodeEnded {
   std::uint32_t exit_code = 0;
-  std::vector<std::string> report{};  // how its part of the job has failed: lines for the user
+  std::vector<std::string> report{};  // lines for the user: how the node's part of the job failed
   friend bool operator==(const NodeEnded&, const NodeEnded&) = default;
 };
 
@@ -185,7 +186,7 @@ struct WorkerStart {
 // 0 →: kill the worker with this number, if it still runs.
 struct WorkerKill {
   std::uint32_t number = 0;
-  bool is_superfluous = false;  // it is not a member any more, so its end is not a failure
+  bool is_former_member = false;  // then the worker's end is not a failure
   friend bool operator==(const WorkerKill&, const WorkerKill&) = default;
 };
 

@@ -28,8 +28,8 @@ struct ListenChoice {
 inline constexpr auto kNode0ReturnTimeout = std::chrono::seconds(6);
 inline constexpr auto kReplacementTimeout = std::chrono::seconds(5);
 
-// A new launcher of node 0 takes the place of one that was lost. The elastic job has begun, and the
-// launchers of the other nodes wait for the new launcher.
+// A new launcher of node 0 replaces a lost one. The elastic job has begun, and the launchers of the
+// other nodes wait for the new launcher.
 struct Replacement {
   std::uint32_t number = 0;              // how many launchers of node 0 were lost
   std::uint32_t epoch = 0;               // of the last group that the driver knows
@@ -51,7 +51,7 @@ struct NodeOptions {
   int nodes = 1;
   int node = 0;
   int workers = 1;        // 0: this is node 0 of an elastic job with a driver
-  std::string host{};     // its name, for messages to the user; empty: the launcher asks the system
+  std::string host{};     // of this host, for messages to the user; empty: the system's name
   std::string version{};  // of Farandole, which must be the same on all nodes
   // Whether MASTER_PORT is reserved on this node, because it is the first one that has workers.
   bool reserves_master_port = false;

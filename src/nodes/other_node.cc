@@ -201,7 +201,7 @@ Status OtherNode::handle(const NodeMessage& message, NodeEvents& news) {
   }
   if (const auto* start = std::get_if<Start>(&message); start != nullptr && !start_) {
     const auto node = static_cast<std::size_t>(options_.node);
-    // A running elastic job has the nodes that have joined before, and this node.
+    // A running elastic job has this node and the nodes that have joined before it.
     const bool is_expected_job =
         start->has_begun ? node < start->workers.size()
                          : start->workers.size() == static_cast<std::size_t>(options_.nodes);
@@ -223,8 +223,8 @@ Status OtherNode::handle(const NodeMessage& message, NodeEvents& news) {
   return {};
 }
 
-// Before the start, dials again, because node 0 may be started again. After the end of the job,
-// node 0 may leave.
+// If the connection is lost before the start, dials again, because node 0 may be started again.
+// After the end of the job, the loss is no failure, because node 0 may leave then.
 void OtherNode::handle_loss(TimePoint now, NodeEvents& news) {
   const Status why = channel_->status();
   events_.remove(channel_->descriptor());

@@ -55,7 +55,7 @@ class OtherNode final : public NodeLink {
 
   const TlsContext& context_;
   NodeOptions options_;
-  Endpoint endpoint_;  // as options_ has it, or the address that was reached
+  Endpoint endpoint_;  // that of options_, or the address that was reached
   EventSet events_;
   TimePoint start_deadline_;
   TimePoint next_dial_;

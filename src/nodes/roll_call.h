@@ -22,27 +22,27 @@ std::string waiting_text(const std::vector<int>& missing, int nodes);
 
 class RollCall {
  public:
-  // Node 0 has already joined. `own_hello` describes node 0. If node 0 replaces a lost launcher,
-  // the job is complete, and the nodes that took part in it may join again.
+  // In a new object, node 0 has joined. `own_hello` describes node 0. If node 0 replaces a lost
+  // launcher, the job is complete, and the nodes that took part in it may join again.
   explicit RollCall(const Hello& own_hello, const std::optional<Replacement>& replaces = {});
 
   struct Verdict {
     std::string rejection;  // why the node cannot take part; empty if it can
     bool ends_job = false;  // whether the job must end, because the nodes contradict each other
-    // Whether the rejection may end soon: an elastic job already has this node, but the node may be
-    // about to leave.
+    // Whether the node may be accepted if it tries again soon: the elastic job has a node with this
+    // number, but that node may be about to leave.
     bool may_change = false;
   };
   // A launcher has sent its Hello. `address` is its address, for messages to the user.
   Verdict add_launcher(const Hello& hello, const std::string& address);
   // Whether a node that took part in the job may still join again.
   bool expects_nodes() const { return !expected_.empty(); }
-  // From now on, rejects the nodes that have not joined again, because the job has gone on without
-  // them. Returns these nodes.
+  // Returns the nodes that have not joined again. After this call, they are rejected, because the
+  // job has gone on without them.
   std::set<int> stop_expecting() { return std::exchange(expected_, {}); }
   // The connection to a node that had joined has ended. Before the start, the node may join again;
-  // in an elastic job, it always may, with as many workers as before. An elastic job may also get
-  // new nodes, one after the other.
+  // in an elastic job, the node may join again at any time, with as many workers as before. An
+  // elastic job may also get new nodes, one after the other.
   void remove_launcher(int node);
   // All workers of a node have ended.
   void record_end(int node, int exit_code);

@@ -214,7 +214,7 @@ TEST(RollCall, TheJobIsOverWhenAllNodesHaveEndedOrLeft) {
   roll.record_end(0, 0);
   roll.record_end(1, 0);
   EXPECT_THAT(roll.running_nodes(), ElementsAre(2));
-  roll.remove_launcher(1);  // it had ended, so this is not a failure
+  roll.remove_launcher(1);  // node 1 had ended, so its loss is not a failure
   RollCall roll_copy = roll;
   roll.record_end(2, 0);
   EXPECT_EQ(roll.outcome(), true);

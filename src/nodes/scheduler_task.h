@@ -17,7 +17,7 @@ struct SchedulerTask {
   std::string_view scheduler;         // "srun"
   int node = 0;                       // the number of this process
   std::optional<int> nodes{};         // the number of processes; empty if it is not known
-  int nodes_on_host = 1;              // how many of them are on this host
+  int nodes_on_host = 1;              // the number of these processes on this host
   std::optional<std::string> join{};  // the endpoint of node 0, if it is known
 };
 

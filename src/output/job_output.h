@@ -45,8 +45,8 @@ class JobOutput {
   // Call it before add_worker(), when the rank of this node's first worker is known. `files` has
   // the files of this node's workers.
   void begin(int first_rank, RankFiles files);
-  // Also writes each stream, unchanged, to a pipe. `pipes` has two descriptors for each worker, and
-  // borrows them. If the reader of a pipe is slow, we stop reading from the workers.
+  // Also writes each stream, unchanged, to a pipe. `pipes` has two descriptors for each worker,
+  // which are borrowed. If the reader of a pipe is slow, we stop reading from the workers.
   void copy_to(const std::vector<int>& pipes);
 
   struct WorkerEnds {
@@ -64,18 +64,19 @@ class JobOutput {
   void set_worker_pid(int local_rank, pid_t pid);
 
   void stream_readable(std::size_t index);
-  // Reads what an ended worker has written to its streams. Does so even while we read from no other
-  // worker because the reader of our output is slow. Reads no more than the streams can hold,
-  // because another process may go on writing.
+  // Reads what an ended worker has written to its streams. If the reader of our output is slow, we
+  // stop reading from all other workers, but this function still reads. It reads no more than the
+  // streams can hold, because another process may go on writing to them.
   void read_rest(int local_rank);
   // Replaces our end of a stream: from now on, the stream is read from `other`. `ours` is one of
   // WorkerEnds::ours. Returns the descriptor `ours`; an invalid one if the stream has ended.
   Descriptor replace_stream(int ours, Descriptor other);
   void sink_writable();
-  // From now on, drops output that does not fit, so that workers do not wait for the reader of our
-  // output.
+  // From now on, drops output while too many bytes wait to be written. So workers do not wait for
+  // the reader of our output.
   void drop_when_full();
-  // Write a line of the launcher itself. Such a line is shown even if only some ranks are shown.
+  // These two functions write a line of the launcher itself. Such a line is shown even if only some
+  // ranks are shown.
   void show_notice(std::string_view text);
   void show_error(std::string_view text);
   // Writes the lines of the failure box to standard error. box_columns() and box_has_colors() say
@@ -108,7 +109,7 @@ class JobOutput {
   };
   struct Sink {
     OutputSink sink;
-    bool is_watched = false;  // the poller reports when it has room
+    bool is_watched = false;  // the poller reports when the sink has room
   };
   struct Target : Sink {
     Screen screen;

@@ -19,7 +19,7 @@ struct OutputPiece {
   friend bool operator==(const OutputPiece&, const OutputPiece&) = default;
 };
 
-// Each stream of a worker has its own splitter. It does no input or output.
+// Each stream of a worker has its own splitter. The splitter only works on bytes in memory.
 class LineSplitter {
  public:
   explicit LineSplitter(std::size_t line_bytes_max = kLineBytesMax)

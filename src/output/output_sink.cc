@@ -20,7 +20,7 @@ Descriptor reopened_terminal(int descriptor) {
 }
 
 // Returns whether a write of PIPE_BUF bytes would not block. The descriptor is in blocking mode,
-// but a pipe that poll() reports as writable takes PIPE_BUF bytes at once.
+// but a pipe that poll() reports as writable takes PIPE_BUF bytes without blocking.
 bool is_writable_now(int descriptor) {
   pollfd entry{descriptor, POLLOUT, 0};
   return ::poll(&entry, 1, 0) == 1 && (entry.revents & (POLLOUT | POLLERR | POLLHUP)) != 0;

@@ -23,7 +23,7 @@ class OutputSink {
   int descriptor() const {
     return own_terminal_.valid() ? own_terminal_.get() : borrowed_descriptor_;
   }
-  // If `drops_when_full`, drops the bytes while too many are waiting.
+  // If `drops_when_full`, drops `bytes` while too many bytes are waiting.
   void write(std::string_view bytes, bool drops_when_full = false);
   // Writes as much as is possible without blocking.
   void flush();
@@ -40,7 +40,7 @@ class OutputSink {
   Descriptor own_terminal_;
   std::string pending_;
   bool closed_ = false;
-  int failure_ = 0;  // such as ENOSPC if the disk is full; the job continues without its output
+  int failure_ = 0;  // such as ENOSPC if the disk is full; the job continues without this output
 };
 
 }  // namespace farandole

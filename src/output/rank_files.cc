@@ -54,7 +54,7 @@ int write_all(const Descriptor& file, std::string_view bytes) {
   return 0;
 }
 
-// False if the file was removed. Then writes succeed, but the output is lost.
+// False if the file was removed. Writes to a removed file succeed, but the output is lost.
 bool still_exists(const Descriptor& file) {
   struct stat file_status{};
   return ::fstat(file.get(), &file_status) != 0 || file_status.st_nlink > 0;

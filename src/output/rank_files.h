@@ -11,7 +11,7 @@
 
 namespace farandole {
 
-// Only one thread may use it. A write blocks as long as the file system does.
+// Only one thread may use it. A write may block, for as long as the file system needs.
 class RankFiles {
  public:
   // An object that writes no files.

@@ -23,8 +23,8 @@ struct WorkerStream {
   static Result<WorkerStream> make_terminal(const winsize& size);
 };
 
-// Returns the size of our terminal without the columns of the prefix. All numbers are 0 if the size
-// is unknown.
+// Returns the size of our terminal, less the columns that the prefix needs. All numbers are 0 if
+// the size is unknown.
 winsize worker_window(int terminal, int prefix_columns);
 
 void set_window(const Descriptor& ours, const winsize& size);

@@ -288,7 +288,7 @@ void Examiner::serve(std::uint64_t ready_tag) {
   }
 }
 
-// Reads the output that has arrived. If the process has ended, this is all the rest of its output.
+// Reads the output that has arrived. After the process has ended, this is the rest of its output.
 void Examiner::read_from(HostProbe& probe, std::size_t stream) {
   Stream& source = probe.streams.at(stream);
   while (source.descriptor.valid()) {

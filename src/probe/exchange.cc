@@ -17,7 +17,7 @@ constexpr std::uint64_t kStream = 3;
 constexpr std::uint64_t kRate = 4;
 
 constexpr std::size_t kPieceBytes = 256 << 10;
-constexpr int kPiecesAtOnce = 32;  // then the caller serves other connections
+constexpr int kPiecesAtOnce = 32;  // then the caller first serves other connections
 
 Status unexpected_message_error(const MessageStream::Message& message) {
   return Status::rebuild_group(
@@ -149,7 +149,7 @@ Status AnsweringEnd::handle(const MessageStream::Message& message) {
   return {};
 }
 
-// Returns whether it should be called again at once.
+// Returns whether the caller should call this function again without waiting.
 Result<bool> AnsweringEnd::receive_stream(TimePoint now) {
   Stream& stream = *stream_;
   const auto free_part =

@@ -44,7 +44,8 @@ class MessageStream {
   explicit MessageStream(Connection& connection) : connection_(connection) {}
 
   void queue(const Message& message);
-  // Sends queued messages as far as they fit now. Errors of all functions: those of the connection.
+  // Sends as many bytes of the queued messages as the connection takes now. All functions return
+  // the errors of the connection.
   Status flush();
   bool has_unsent() const { return sent_bytes_ < unsent_.size() || connection_.has_unsent(); }
   // Returns the next message if it is complete.

@@ -2,8 +2,9 @@
 
 namespace farandole {
 
-// Uses the circle method for round-robin tournaments: one host keeps its seat, and all others move
-// to the next seat after each round. If the number of hosts is odd, the fixed seat is empty.
+// Uses the circle method for round-robin tournaments: one host keeps its seat, and after each
+// round, every other host moves to the next seat. If the number of hosts is odd, the fixed seat is
+// empty.
 std::vector<Pairs> rounds_of_pairs(std::size_t hosts) {
   if (hosts < 2) return {};
   const std::size_t seats = hosts + hosts % 2;

@@ -8,9 +8,9 @@
 
 namespace farandole {
 
-// Rounds in which each host meets at most one other host, and each pair meets once in all rounds
-// together (the circle method for tournaments). With n hosts, there are n − 1 rounds if n is even,
-// otherwise n.
+// Returns rounds. In a round, each host meets at most one other host. In all rounds together, each
+// pair meets once (the circle method for tournaments). With n hosts, there are n − 1 rounds if n is
+// even, otherwise n.
 using Pairs = std::vector<std::pair<std::size_t, std::size_t>>;
 std::vector<Pairs> rounds_of_pairs(std::size_t hosts);
 

@@ -48,12 +48,12 @@ struct ClockAnswer {
 };
 using ProbeAnswer = std::variant<HostFacts, NameLookup, ClockAnswer, Attempt>;
 
-// Without a line end. Bytes that are not UTF-8 are replaced.
+// Both functions return a line without its line end. Bytes that are not UTF-8 are replaced.
 std::string encode(const ProbeOrder& order);
 std::string encode(const ProbeAnswer& answer);
 // decode_probe_order() returns nothing if the line is not an order. decode_probe_answer() returns
 // nothing if the line is not an answer. Unknown fields are ignored, and missing ones are empty. So
-// even different versions can still report that they differ.
+// probes of another version can report at least their version.
 std::optional<ProbeOrder> decode_probe_order(std::string_view line);
 std::optional<ProbeAnswer> decode_probe_answer(std::string_view line);
 

@@ -40,7 +40,7 @@ struct HostFacts {
 // The result when one host looks up the name of a host in the list.
 struct NameLookup {
   std::string name;
-  std::string error;  // why the name has no address; empty if it has one
+  std::string error;  // why the name has no address; empty if the name has one
   friend bool operator==(const NameLookup&, const NameLookup&) = default;
 };
 
@@ -61,7 +61,7 @@ struct Attempt {
   std::uint32_t to = 0;  // the index of the other host
   std::string address;
   ConnectFailure failure = ConnectFailure::kNone;
-  std::string error{};            // the error text of the system; empty if it works
+  std::string error{};            // the error text of the system; empty if the address works
   double round_trip_seconds = 0;  // the median of several round trips; 0 if not measured
   double bytes_per_second = 0;    // over one sealed connection; 0 if not measured
   friend bool operator==(const Attempt&, const Attempt&) = default;
@@ -73,7 +73,7 @@ struct ClockReading {
 };
 
 struct HostReport {
-  std::string name;           // as the user wrote it
+  std::string name;           // the host's name, as the user wrote it
   std::string start_error{};  // why the probe could not be started, or did not answer
   std::string start_advice{};
   std::optional<HostFacts> facts{};

@@ -300,7 +300,7 @@ using UnknownNames = std::map<std::string, std::map<std::size_t, HostNumbers>>;
 UnknownNames unknown_names(const Survey& survey) {
   UnknownNames hosts_by_name;
   for (std::size_t named_host = 0; named_host < survey.hosts.size(); ++named_host) {
-    if (!survey.hosts[named_host].facts) continue;  // the problem with its start says more
+    if (!survey.hosts[named_host].facts) continue;  // the problem of its start says more
     for (std::size_t number = 0; number < survey.hosts.size(); ++number) {
       const HostReport& host = survey.hosts[number];
       if (!host.facts) continue;

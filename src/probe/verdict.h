@@ -26,8 +26,8 @@ std::vector<Problem> problems_of(const Survey& survey);
 // attempt. Null if nothing was tried.
 const Attempt* used_attempt(const Survey& survey, std::size_t from, std::size_t to);
 
-// The value of --network-interfaces with which all hosts offer only addresses that all others
-// reach. Empty if a host has no such address.
+// Returns a value for --network-interfaces. With it, each host offers only addresses that every
+// other host reaches. Empty if a host has no such address.
 std::string interfaces_that_work(const Survey& survey);
 
 // Returns the address without its port. If the text is not an address, returns the text unchanged.

@@ -36,9 +36,10 @@ Result<std::vector<HostEntry>> parse_hosts(std::string_view text);
 Result<std::vector<HostEntry>> parse_hostfile(std::string_view text, const std::string& path,
                                               int slots_default = 1);
 
-// Takes hosts from the front of the list until they have `workers` slots. The last of them keeps
-// only as many slots as it gets workers. Without `workers`, takes all hosts. `workers` must be
-// positive. Errors: kFixCall if there are too few slots, or more workers than a job can have.
+// Takes hosts from the front of the list until they have `workers` slots. The last of these hosts
+// keeps only the slots that are needed for the remaining workers. Without `workers`, takes all
+// hosts. `workers` must be positive. Errors: kFixCall if there are too few slots, or more workers
+// than a job can have.
 Result<std::vector<HostEntry>> assign_workers(const std::vector<HostEntry>& hosts,
                                               std::optional<int> workers);
 

@@ -14,7 +14,7 @@ namespace farandole {
 
 namespace {
 
-// Empty if the system does not tell it.
+// Returns an empty name if the system does not give one.
 std::string system_host_name() {
   std::array<char, 256> name{};
   return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "";

@@ -106,7 +106,7 @@ Status RemoteProcess::send(std::string_view bytes) {
 void RemoteProcess::input_writable() {
   const ssize_t count = ::write(input_.get(), unsent_.data(), unsent_.size());
   if (count > 0) unsent_.erase(0, static_cast<std::size_t>(count));
-  // An error means that the process has ended, so nobody would read the other bytes.
+  // An error means that the process has ended, so no process would read the unsent bytes.
   if (count < 0 && errno != EAGAIN && errno != EINTR) unsent_.clear();
   const bool is_wanted = !unsent_.empty();
   if (is_wanted == input_is_watched_) return;
@@ -124,7 +124,7 @@ RemoteProcess::Input RemoteProcess::replace_input(Descriptor input) {
 }
 
 std::vector<std::string> RemoteProcess::variables() const {
-  if (is_own_host_) return {};  // the process has inherited them
+  if (is_own_host_) return {};  // the process has inherited these variables
   return passed_environment(merge_environment({inherited_environment()}));
 }
 

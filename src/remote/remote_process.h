@@ -68,8 +68,8 @@ class RemoteProcess {
   // Call it when has_ended(). Closes the input. Returns false if there is no process, or if it
   // cannot be reaped yet.
   bool reap();
-  // Whether the process has ended, but was not reaped yet. reap() fails while a debugger traces the
-  // process, so call it again after a time.
+  // Whether the process has ended, but was not reaped yet. While a debugger traces the process,
+  // reap() fails. So call reap() again later.
   bool must_be_reaped() const { return is_running() && !end_is_watched_; }
   // Sends a signal to the process here, which is ssh or our program, and to its children here.
   void signal(int number) const;
@@ -77,9 +77,9 @@ class RemoteProcess {
   // Call it before send(). Returns ok even if the process no longer reads its input; how the
   // process ends will then show why. Errors: kStop.
   Status send_secret(const JobSecret& secret) const;
-  // Sends the bytes that fit in the pipe. To send the others, call input_writable() when the poller
-  // reports `input`. Does nothing if the input is closed. Errors: kStop if the input cannot be
-  // watched.
+  // Sends the bytes that fit in the pipe. To send the remaining bytes, call input_writable() when
+  // the poller reports `input`. Does nothing if the input is closed. Errors: kStop if the input
+  // cannot be watched.
   Status send(std::string_view bytes);
   void input_writable();
   void close_input();

@@ -146,7 +146,7 @@ TEST_F(RemoteProcessTest, OnTheOwnHostTheProgramRunsDirectly) {
   EXPECT_THAT(lines_[0], ElementsAre("one"));
   EXPECT_EQ(process_->end().value().code, 3);
   EXPECT_EQ(ssh_.arguments(), "");
-  EXPECT_TRUE(process_->variables().empty());  // it has them already
+  EXPECT_TRUE(process_->variables().empty());  // the process inherits them
 }
 
 TEST_F(RemoteProcessTest, OnOtherHostsSshRunsIt) {

@@ -7,7 +7,7 @@
 namespace farandole {
 namespace {
 
-// ControlMaster is off, so that each job has connections of its own, which end with the job.
+// ControlMaster is off, so that each job has its own connections, which end with the job.
 constexpr std::array kSshSettings{
     "BatchMode=yes",           "ForwardAgent=no",       "ForwardX11=no",
     "ClearAllForwardings=yes", "PermitLocalCommand=no", "RemoteCommand=none",

@@ -14,8 +14,8 @@ struct ClockOffset {
 
 // Asks the Store for its time 16 times and uses the fastest answer (Cristian's algorithm, 1989).
 // Assumes that the Store read its clock halfway between the request and this answer. So the error
-// is at most half of the time from the request to the answer. Blocks for 16 round trips. Errors:
-// those of Store::clock().
+// is at most half of the time between the request and this answer. Blocks for 16 round trips.
+// Errors: those of Store::clock().
 Result<ClockOffset> measure_clock_offset(Store& store);
 
 }  // namespace farandole

@@ -43,7 +43,7 @@ class FrameChannel final : public StoreChannel {
     std::uint64_t bytes_queued = 0;  // total bytes of all frames so far
     std::uint64_t bytes_sent = 0;    // how many of these bytes have left this process
     std::uint64_t frames_queued = 0;
-    bool try_send_has_queued = false;  // and the caller will repeat this try_send()
+    bool try_send_has_queued = false;  // for a message that is passed to try_send() again
     FrameHeaderReader header_reader;
     Bytes message;  // the message of the frame whose header was read last
     std::size_t message_bytes_received = 0;

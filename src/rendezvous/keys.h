@@ -45,8 +45,8 @@ inline std::string epoch_key(std::int64_t epoch, const std::string& name) {
 // A ProcessRecord of the process that has this rank. When the process has ended, another process of
 // its host may take the rank.
 inline std::string process(int rank) { return "process/" + std::to_string(rank); }
-// A text that is equal for ranks that can share a LocalStore. It is used only in jobs over several
-// hosts that a launcher other than `farandole run` has started.
+// A text that is equal for ranks that can share a LocalStore. The key is used only in jobs over
+// several hosts that a launcher other than `farandole run` has started.
 inline std::string place(int rank) { return "place/" + std::to_string(rank); }
 // A counter for each rank: the number of formations that the rank has begun. Its new value is the
 // epoch.
@@ -58,8 +58,8 @@ inline std::string stall_warning() { return "stall_warning"; }
 inline std::string member(std::int64_t epoch, int rank) {
   return epoch_key(epoch, "member/" + std::to_string(rank));
 }
-// Exists while no other rank is connected. It is used only in a Store that a rank serves to the
-// ranks of all hosts. The value is empty.
+// Exists while only the rank that serves the Store is connected to it. The key is used only in a
+// Store that a rank serves to the ranks of all hosts. The value is empty.
 inline std::string others_have_left() { return "others_have_left"; }
 // A text: the name of the job; see job_name.h.
 inline std::string job_name() { return "job_name"; }
@@ -78,7 +78,7 @@ inline std::string reports_wanted(std::int64_t epoch) { return epoch_key(epoch, 
 inline std::string attached(std::int64_t epoch) { return epoch_key(epoch, "attached"); }
 // A text: empty if all ranks have mapped all segments, otherwise the reason why the formation
 // failed. The key also ends the waits for member records. A rank that fails also sets the key in
-// the LocalStore, where it ends the waits for memory and is not removed.
+// the LocalStore, where the key ends the waits for memory, and is not removed.
 inline std::string complete(std::int64_t epoch) { return epoch_key(epoch, "complete"); }
 // A counter: how many ranks have read `complete`. The last of them removes the keys of the epoch.
 inline std::string departed(std::int64_t epoch) { return epoch_key(epoch, "departed"); }
@@ -95,8 +95,8 @@ inline std::string worker_key_prefix(const char* kind, int worker) {
 }
 // A worker asks for a rank in the next epoch, with a RankRequest. The launcher removes the key.
 inline std::string rank_wanted(int worker) { return "rank_wanted/" + std::to_string(worker); }
-// The launcher's answer, a RankRecord. `left_epoch` comes from the request. The worker removes the
-// key.
+// The launcher's answer to this request, a RankRecord. `left_epoch` comes from the request. The
+// worker removes the key.
 inline constexpr const char* kRankGiven = "rank_given/";
 inline std::string rank_given(int worker, std::int64_t left_epoch) {
   return worker_key_prefix(kRankGiven, worker) + std::to_string(left_epoch);
@@ -141,8 +141,8 @@ struct ProcessRecord {
 // The request of a worker of an elastic job for a rank.
 struct RankRequest {
   std::int64_t left_epoch = 0;   // the last epoch of the worker; 0: none
-  std::int64_t state_epoch = 0;  // the epoch in which it got the training state; 0: not yet
-  bool knows_state = false;      // whether its last RankRecord said that a worker had the state
+  std::int64_t state_epoch = 0;  // the epoch in which the worker got the training state; 0: not yet
+  bool knows_state = false;      // whether the worker's last RankRecord had `has_state`
 
   Bytes encode() const;
   static Result<RankRequest> decode(std::span<const std::byte> bytes);
@@ -153,7 +153,7 @@ struct RankRecord {
   std::int64_t epoch = 0;
   std::int32_t rank = 0;
   std::int32_t size = 1;
-  bool has_state = false;  // whether a worker has already had the training state
+  bool has_state = false;  // whether any worker of the job has ever had the training state
 
   Bytes encode() const;
   static Result<RankRecord> decode(std::span<const std::byte> bytes);
@@ -166,7 +166,7 @@ struct MemberRecord {
   std::string host_token;
   std::string host_name;               // for messages to the user
   std::vector<std::string> addresses;  // the addresses at which other hosts reach the member
-  std::string cores{};                 // the hardware threads that it may use, such as "0-3"
+  std::string cores{};                 // the hardware threads that the member may use ("0-3")
   std::int32_t size = 1;
   std::map<std::string, std::string> settings;  // Knobs::same_on_all_ranks()
   std::vector<std::vector<int>> groups;

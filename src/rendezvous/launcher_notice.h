@@ -21,11 +21,11 @@ inline constexpr int kEndedEarlyExitCode = 75;
 
 struct LauncherNotice {
   enum class Kind : std::uint8_t {
-    // The first message, if the job cannot go on without this launcher. If the launcher is lost,
-    // the worker then ends with its next commit, and the kernel does not kill it before. The
-    // message carries two descriptors, from which the launcher reads the worker's standard output
-    // and error. If the launcher is lost, the worker reads from them itself, so that its writes
-    // neither fail nor block.
+    // The launcher sends this notice first if the job cannot go on without this launcher. If the
+    // launcher is then lost, the worker ends with its next commit, and the kernel does not kill the
+    // worker before this commit. The message carries two descriptors, from which the launcher reads
+    // the worker's standard output and error. If the launcher is lost, the worker reads from them
+    // itself, so that its writes neither fail nor block.
     kOutlive,
     kEnd,  // the worker must end with its next commit
     // A member of the worker's group is lost together with its host; the member's process may still

@@ -36,7 +36,8 @@ class LocalStore : public Store {
  public:
   // Like set(), but with descriptors.
   virtual Status share(const std::string& key, LocalValue value) = 0;
-  // Like wait_for_all(), but with descriptors. They are duplicates, which the caller owns.
+  // Like wait_for_all(), but with descriptors. The received descriptors are duplicates, which the
+  // caller owns.
   virtual Result<LocalValues> receive_all(const std::vector<std::string>& keys,
                                           const std::string& end_key, const WaitLimit& limit) = 0;
   // Like receive_all(), but for one key.

@@ -13,10 +13,10 @@
 namespace farandole {
 
 // Returns a Store for one formation; each formation needs a different name. Does not wait for the
-// other ranks; to wait for them, the caller waits for their keys. When the owner destroys its
-// Store, it first waits until the other ranks have finished the formation, but only for a few
-// seconds. Later calls of the other ranks return kStop. Errors: kRetry (interrupted, timed out),
-// kStop.
+// other ranks; a caller that must wait for them waits for the keys that they set. When the owner
+// destroys its Store, it first waits until the other ranks have finished the formation, but only
+// for a few seconds. Later calls of the other ranks return kStop. Errors: kRetry (interrupted,
+// timed out), kStop.
 Result<std::shared_ptr<LocalStore>> open_named_store(const std::string& name, int members,
                                                      const WaitLimit& limit);
 

@@ -12,8 +12,8 @@ Result<Bytes> Store::wait(const std::string& key, const WaitLimit& limit) {
 }
 
 Result<Bytes> Store::set_if_new(const std::string& key, Bytes value) {
-  // The error of set() is ignored: either another rank has set the key first, or wait() returns the
-  // error again.
+  // Ignores the error of set(). If another rank has set the key first, the value of that rank
+  // counts. After any other error, wait() fails, too.
   static_cast<void>(set(key, std::move(value)));
   const std::function<bool()> never_interrupted;
   return wait(key, {TimePoint{}, never_interrupted});

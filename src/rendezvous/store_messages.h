@@ -1,6 +1,6 @@
 // The messages between StoreClient and StoreServer. Every request except a cancel gets exactly one
-// reply, which has the request's number. After a cancel, the server answers the pending wait at
-// once. Descriptors are sent together with the bytes, as ancillary data.
+// reply, which has the request's number. A cancel makes the server answer the pending wait without
+// further delay. Descriptors are sent together with the bytes, as ancillary data.
 #pragma once
 
 #include <cstdint>

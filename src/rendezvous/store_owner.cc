@@ -115,8 +115,8 @@ void StoreOwner::serve() {
 
 void StoreOwner::serve_once() {
   // poll() ignores a descriptor of −1. If the kernel takes no more descriptors, the thread tries to
-  // send them again after a pause. It cannot poll the server meanwhile, because the sockets have
-  // room, and poll() would return at once.
+  // send them again after a pause. It cannot poll the server during this pause: the sockets have
+  // room, so poll() would return at once.
   const bool retries_descriptors = server_->has_unsent_descriptors();
   std::array<pollfd, 4> entries{
       pollfd{retries_descriptors ? -1 : server_->ready_descriptor(), POLLIN, 0},

@@ -64,13 +64,13 @@ class StoreOwner {
   pid_t owner_pid_;
   std::string failure_;      // why the formation fails; empty if it does not fail
   bool has_result_ = false;  // whether the formation has succeeded or failed
-  bool is_alone_ = false;    // no other rank is connected
+  bool is_alone_ = false;    // whether no other rank is connected
   // After start(), only the thread uses these two objects. It destroys them if memory runs out.
   std::unique_ptr<StoreServer> server_;
   std::unique_ptr<StoreListener> host_listener_;  // for the ranks of all hosts
   Descriptor stop_event_;
   bool stop_requested_ = false;
-  TimePoint leave_deadline_{};  // the destructor waits until then
+  TimePoint leave_deadline_{};  // the destructor waits for the other ranks until this time
   // A forked child must not touch this object, because the thread does not exist in the child.
   std::unique_ptr<std::thread> thread_;
 };

@@ -65,8 +65,8 @@ class StoreServer {
   // connected by itself.
   std::vector<std::string> serve_ready();
   // Whether an answer with descriptors is unsent. The kernel may refuse further descriptors of this
-  // user until a worker has read some. ready_descriptor() does not show when a worker has done
-  // this.
+  // user until a worker has read some. ready_descriptor() does not show when a worker has read
+  // some.
   bool has_unsent_descriptors() const;
   std::size_t clients() const { return clients_.size(); }
   bool has_key_with_prefix(const std::string& prefix) const {

@@ -79,7 +79,7 @@ TEST(StoreServer, AMisbehavingWorkerIsCutOffAlone) {
   EXPECT_THAT(serving.complaints(), ElementsAre(HasSubstr("rank 1")));
 }
 
-// In CVE-2026-25506 of MUNGE, such a length made the server write beyond its memory and reveal its
+// In CVE-2026-25506 of MUNGE, a wrong length made the server write beyond its memory and reveal its
 // key.
 TEST(StoreServer, AMessageWithAWrongLengthGetsNoAnswer) {
   const Bytes valid_request =

@@ -60,8 +60,8 @@ Result<SharedStoreValue> StoreTable::find(const std::string& key) const {
 }
 
 // Continues at the key where the last call stopped, so that a wait checks few keys each time a key
-// is written. Keys may have been removed in the meantime. So is_over() checks all keys again before
-// it returns true.
+// is written. Keys that earlier calls have found may no longer exist. So is_over() checks all keys
+// again before it returns true.
 bool StoreTable::is_over(StoreWait& wait) const {
   if (entries_.contains(wait.end_key)) return true;
   const auto find_missing = [&](std::size_t start) {

@@ -22,7 +22,7 @@ inline constexpr std::size_t kStoreKeysMax = 1 << 16;
 struct StoreWait {
   std::vector<std::string> keys;
   std::string end_key;
-  std::size_t first_missing = 0;  // index of the first key that the last is_over() did not find
+  std::size_t first_missing = 0;  // index of the first key that is_over() did not find
 
   // Whether the wait may be over after this key was written.
   bool awaits(const std::string& key) const { return key == keys[first_missing] || key == end_key; }

@@ -129,7 +129,7 @@ void StallWarnings::publish(TimePoint now) {
 bool StallWarnings::read_reports(TimePoint now) {
   const std::vector<std::string> keys = report_keys(false);
   const std::string wanted_key = keys::reports_wanted(formation_.epoch);
-  (void)reports_->set_if_new(wanted_key, {});  // this key makes wait_for_all() return at once
+  (void)reports_->set_if_new(wanted_key, {});  // because of this key, wait_for_all() never waits
   const auto values = reports_->wait_for_all(keys, wanted_key, {TimePoint{}, kNeverInterrupted});
   bool is_complete = true;
   std::size_t next_key = 0;

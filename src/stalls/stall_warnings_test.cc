@@ -147,7 +147,7 @@ TEST(StallWarningsTest, NameTheRankThatIsLateAndSayWhenTheCallGoesOn) {
 }
 
 TEST(StallWarningsTest, SayNothingAboutCallsThatFinish) {
-  // If the calls took longer than kWarnAfter, a warning would be right, so the job is repeated.
+  // If the calls take longer than kWarnAfter, a warning is right. Then the test repeats the job.
   for (bool finished_in_time = false; !finished_in_time;) {
     WatchedJob job({0, 0});
     const Formation formation = job.formation_of(0);

@@ -30,9 +30,9 @@ class InternedSignatures {
   // Returns the operation of the call that uses the name, even if the handle of that call was
   // dropped; empty if the name is free.
   std::optional<Operation> operation_using(const std::string& name) const;
-  // Returns the entry for a checked submission, whose name is in use from now on; null if the
-  // name was in use already. The entry does not change until release(), retire() or erase(). If
-  // this throws std::bad_alloc, the name is not in use.
+  // Returns the entry for a checked submission; after this call, the name is in use. Returns null
+  // if the name was in use before. The entry does not change until release(), retire() or erase().
+  // If this throws std::bad_alloc, the name is not in use.
   Entry* acquire(const Submission& submission);
   static void release(Entry& entry) { entry.in_use = false; }
   // Erases the entry, but its name stays in use forever. To save memory, only a digest of the name

@@ -80,8 +80,8 @@ class SubmissionTable {
   // The unnamed calls of one operation.
   struct UnnamedCalls {
     std::uint32_t count = 0;          // number of these calls since the last join of all ranks
-    std::uint64_t next_index = 0;     // for the next automatic name
-    std::size_t untaken_results = 0;  // including those of dropped calls
+    std::uint64_t next_index = 0;     // the index in the next automatic name
+    std::size_t untaken_results = 0;  // also counts the results of dropped calls
   };
   struct GroupCalls {
     // Messages are not matched by name, and only two ranks make them. So the names of messages must

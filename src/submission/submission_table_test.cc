@@ -22,7 +22,7 @@ std::string add_and_get_name(SubmissionTable& table) {
   return record.ok() ? (*record)->submission.name : record.status().message();
 }
 
-// Before all results are taken, it depends on timing which results are left.
+// Until all results are taken, timing decides which results are left.
 TEST(SubmissionTable, AutomaticNamesBeginAgainWhenAllResultsWereTaken) {
   SubmissionTable table;
   std::vector<Record*> records;

@@ -45,12 +45,12 @@ void Submissions::forget_group(GroupId group) {
 void Submissions::set_open(GroupId group, bool is_open) {
   const auto group_entry = group_is_open_.find(group);
   if (group_entry != group_is_open_.end())
-    group_entry->second = is_open;  // no entry if this rank is not a member
+    group_entry->second = is_open;  // a group without this rank has no entry
 }
 
 Status Submissions::add(std::span<const Submission> batch, std::span<Handle> handles,
                         TimePoint now) {
-  // The capacity doubles: many small batches may come before the loop takes them.
+  // The capacity doubles, because many small batches may come before the loop takes the records.
   if (const std::size_t capacity_needed = arrived_records_.size() + batch.size();
       capacity_needed > arrived_records_.capacity())
     arrived_records_.reserve(std::max(capacity_needed, 2 * arrived_records_.capacity()));

@@ -1,7 +1,7 @@
-// DriverLoss: decides what a launcher of an elastic job does when it has lost its driver. Perhaps
-// the driver has ended: then node 0 has lost it, too, and the job ends with the next commit. Or
-// only this node is cut off from the driver: then this node ends, and the others go on. It is a
-// pure state machine.
+// DriverLoss: decides what a launcher of an elastic job does when it has lost its driver. If the
+// driver has ended, node 0 has lost it, too, and the job ends with the next commit. If only this
+// node is cut off from the driver, this node ends, and the other nodes go on. It is a pure state
+// machine.
 #pragma once
 
 #include <chrono>
@@ -23,8 +23,8 @@ class DriverLoss {
   bool is_lost() const { return lost_at_.has_value(); }
 
   enum class Verdict { kGoOn, kEndAtNextCommit, kEndNode };
-  // `node_0_ends`: this node is node 0, or node 0 ends or is lost. Only one call returns another
-  // verdict than kGoOn; all later calls return kGoOn.
+  // `node_0_ends` is true if this node is node 0, or if node 0 ends or is lost. Only one call
+  // returns another verdict than kGoOn; all later calls return kGoOn.
   Verdict verdict(bool node_0_ends, TimePoint now) {
     if (!lost_at_ || is_decided_) return Verdict::kGoOn;
     is_decided_ = node_0_ends || now >= *lost_at_ + kNode0MessageTimeout;
@@ -36,7 +36,7 @@ class DriverLoss {
     return lost_at_ && !is_decided_ ? std::optional(*lost_at_ + kNode0MessageTimeout)
                                     : std::nullopt;
   }
-  // How long the workers may still take to end. Call it if is_lost().
+  // How much time the workers have to end. Call it if is_lost().
   Duration time_left(TimePoint now) const { return *lost_at_ + kEndLimit - now; }
 
  private:

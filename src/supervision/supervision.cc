@@ -111,7 +111,8 @@ Actions Supervision::worker_continued(int local_rank) {
   Worker& worker = workers_.at(static_cast<std::size_t>(local_rank));
   if (std::exchange(worker.stop_signal, 0) == 0) return {};
   Actions actions;
-  // If we have sent the worker a signal to end it, we have also continued it ourselves.
+  // Show nothing if this launcher has sent the worker a signal to end it: then the launcher itself
+  // has continued the worker.
   if (worker.our_signal == 0) actions.notices.push_back(name(local_rank) + " goes on");
   return actions;
 }
@@ -124,8 +125,8 @@ Actions Supervision::signal_received(int signal, TimePoint now) {
                               now - last_signal_time_ < kRepeatedSignalTime;
   last_signal_time_ = now;
   if (is_same_signal || is_finished()) return {};
-  // If the user sends a signal to all nodes, another node may report it before it reaches us. Then
-  // our workers have it already.
+  // If the user sends a signal to all nodes, another node may report it before this launcher gets
+  // it. Our workers then got the signal when that report arrived.
   if (state_ == State::kSignalled && ending_signal_ == 0) {
     ending_signal_ = signal;
     return {};
@@ -346,7 +347,8 @@ int Supervision::exit_code() const {
   return (cause_has_failed ? cause : worker(*first_failed_rank_)).end->process_end.exit_code();
 }
 
-// Is 0 if the workers of this node have finished the training in the last step.
+// Returns the exit code after a request to end at the next commit. It is 0 if the workers of this
+// node have finished the training in the last step.
 int Supervision::exit_code_after_last_step() const {
   int job_exit_code = 0;
   for (const Worker& worker : workers_) {

@@ -43,7 +43,7 @@ class Supervision {
   // worker. All functions take local ranks; the texts and failure() have ranks of the job.
   Supervision(std::vector<pid_t> pids, std::chrono::seconds grace, int first_rank = 0);
 
-  // `is_needed` is false if the job does not need this worker, because the worker was not a member
+  // `is_needed` is false if the job does not need this worker because the worker was not a member
   // of the job's group.
   Actions worker_ended(int local_rank, WorkerEnd end, bool is_needed = true);
 
@@ -57,9 +57,9 @@ class Supervision {
   void failures_survived();
   // Ends a job that cannot go on. `why` is for the user.
   Actions end_elastic_job(const std::string& why, TimePoint now);
-  // Call it before the workers are told to end after their next commit. Workers that are left at
-  // the limit are killed. Does nothing if the job is already ending, unless it ends because another
-  // node has failed.
+  // Call it before the workers are told to end after their next commit. Workers that still run
+  // after the time `limit` are killed. Does nothing if the job is already ending, unless it ends
+  // because another node has failed.
   Actions end_at_next_commit(const std::string& why, Duration limit, TimePoint now);
   bool ends_at_next_commit() const { return state_ == State::kLastStep; }
 
@@ -71,9 +71,10 @@ class Supervision {
   // SIGPIPE if our output has no reader any more. SIGPIPE may come again and again, and never
   // counts as the second signal, which kills the workers.
   Actions signal_received(int signal, TimePoint now);
-  // Call it when the part of the job on another node fails; `why` names that node. A cause may be
-  // reported later than its effects, because the connections of a process break before its launcher
-  // sees its end. So the ranks that the failures blame determine which node has failed first.
+  // Call it when the part of the job on another node fails; `why` names that node. The failure that
+  // is the cause may be reported after the failures that it causes, because the connections of a
+  // process break before its launcher sees its end. So the ranks that the failures blame determine
+  // which node has failed first.
   Actions other_node_failed(const NodeFailure& failure, TimePoint now);
   Actions handle_deadline(TimePoint now);
 
@@ -106,7 +107,8 @@ class Supervision {
   // Why this node's part of the job ends or has ended; empty if it runs, if it has succeeded, or if
   // another node has failed first.
   std::optional<NodeFailure> own_failure() const;
-  // Whether own_failure() is more than the decision to end an elastic job.
+  // Whether this node has failed by itself. In an elastic job, only the failure of a worker counts,
+  // and not the decision to end the job.
   bool has_failed_itself() const {
     return is_elastic_ ? failure().has_value() : own_failure().has_value();
   }
@@ -125,10 +127,10 @@ class Supervision {
     kGivenUp
   };
   struct Worker {
-    pid_t pid = 0;  // 0: it has not started yet
+    pid_t pid = 0;  // 0: the worker has not started yet
     std::optional<WorkerEnd> end{};
-    int our_signal = 0;  // the last signal that we sent or forwarded to it before it ended
-    TimePoint first_signal_time{};  // when it got the first such signal
+    int our_signal = 0;             // the last signal from this launcher before the worker ended
+    TimePoint first_signal_time{};  // when the worker got the first such signal
     int stop_signal = 0;
     bool is_alive() const { return pid != 0 && !end; }
   };

@@ -245,7 +245,7 @@ TEST_F(SupervisionTest, AWorkerThatExitedWithCode0MayBeTheCause) {
   end_worker(0, exited(4), report_blaming(2));
   end_worker(1, exited(1), report_blaming(2));
   EXPECT_EQ(job_.failure()->rank, 2);
-  EXPECT_EQ(job_.exit_code(), 4);  // the job has failed
+  EXPECT_EQ(job_.exit_code(), 4);  // the job has failed, although rank 2 ended with code 0
 }
 
 TEST_F(SupervisionTest, ACircleOfBlameEnds) {

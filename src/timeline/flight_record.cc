@@ -96,8 +96,8 @@ const FlightRecord& record_in(const std::byte* memory) {
   return *reinterpret_cast<const FlightRecord*>(memory);
 }
 
-// Returns the number of nanoseconds, or 0 if it is negative or so large that differences of times
-// could overflow. Another process wrote it, so it may be any number.
+// Returns the number of nanoseconds, or 0 if the number is negative or so large that differences of
+// times could overflow. Another process wrote the number, so it may have any value.
 std::int64_t valid_or_zero(std::int64_t nanoseconds) {
   return nanoseconds < 0 || nanoseconds > std::numeric_limits<std::int64_t>::max() / 4
              ? 0

@@ -55,10 +55,10 @@ struct RecordedCall {
 
 // The writing side, for one engine at a time. Any thread may call it, with two limits: the
 // functions must be called in order for each handle, and record_submitted(), record_finished(),
-// record_blocked() and record_unblocked() must not run at the same time. The record keeps the last
-// kFlightCalls calls, even if an older call is still in flight. If such an older call changes its
-// state just while its line is overwritten, the newer call may show that state until its own next
-// change.
+// record_blocked() and record_unblocked() must not run at the same time. The record has lines for
+// the last kFlightCalls calls. A new call takes the line of an older call, even if the older call
+// is still in flight. If the older call changes its state at that moment, the line may show this
+// state for the new call until the new call changes its own state.
 class FlightRecorder {
  public:
   static std::size_t bytes_needed();
@@ -105,9 +105,9 @@ struct FlightCounts {
 
 // The call in which the program waits or has last waited.
 struct FlightWait {
-  Handle handle = 0;  // 0 if it has not waited yet
+  Handle handle = 0;  // 0 if the program has not waited yet
   TimePoint since{};
-  std::optional<TimePoint> until;  // empty while it waits
+  std::optional<TimePoint> until;  // empty while the program waits
 };
 
 // The contents of a flight record, as the launcher reads them.
@@ -116,7 +116,7 @@ struct FlightReport {
   TimePoint since{};                        // when `member_state` began
   std::optional<int> blamed_rank;           // the rank whose end made this rank's calls fail
   LeaveCause cause = LeaveCause::kOrderly;  // why it left
-  std::string reason;                       // why it left, for people
+  std::string reason;                       // why the worker left, for people
   std::string traceback;                    // of the exception that ended its program, or empty
   std::vector<GroupId> groups;
   std::vector<RecordedCall> calls;  // sorted by handle, so the last call is last

@@ -19,8 +19,9 @@ namespace {
 // Each of the two buffers has room for about 20,000 calls. One collects events while the other is
 // written to the file.
 constexpr std::size_t kBufferBytes = 4 << 20;
-// How long events are collected before they are written. If a rank is killed, it loses the events
-// of this time. A shorter time would wake the writing thread of a busy rank more often.
+// How long events are collected before they are written. If a rank is killed, the events that it
+// has collected in this time are lost. A shorter time would wake the writing thread of a busy rank
+// more often.
 constexpr std::chrono::milliseconds kCollectTime(100);
 
 // Returns the absolute path, because the program may change its working directory.
@@ -162,7 +163,7 @@ void Timeline::log_error(const Status& status) const {
   try {
     log_(Level::kWarning, status.message() + "; the job goes on without it");
   } catch (const std::bad_alloc&) {
-    return;  // without memory, the warning is not logged
+    return;  // if there is no memory for the warning, it is not logged
   }
 }
 

@@ -20,7 +20,7 @@
 
 namespace farandole {
 
-// Returns TraceHead::epoch_us for a file with a zero point that was `age` ago.
+// Returns TraceHead::epoch_us for a file whose zero point was `age` ago.
 std::int64_t microseconds_since_1970(Duration age);
 
 class Timeline {

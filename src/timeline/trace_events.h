@@ -20,7 +20,7 @@ struct TraceEvent {
   Kind kind = Kind::kSubmitted;
   Handle handle = 0;
   TimePoint time{};
-  // These are set only for kSubmitted. `name` and `shape` point into the buffer.
+  // The following fields are set only for kSubmitted. `name` and `shape` point into the buffer.
   Operation operation = Operation::kBarrier;
   DType dtype = DType::kUInt8;
   GroupId group = kWorld;

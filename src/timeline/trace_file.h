@@ -1,11 +1,12 @@
 // TraceFile: the timeline file that all ranks of a job write, each through a descriptor of its own.
-// Locks on two bytes of the file coordinate the ranks; the kernel releases them if a process dies:
+// Locks on two bytes of the file coordinate the ranks. If a process dies, the kernel releases its
+// locks.
 // - Every rank that writes holds a shared lock on byte 0. A rank that gets an exclusive lock on
-//   byte 0 is the only one, so it may replace the contents of another job's file.
+//   byte 0 is the only rank that writes, so it may replace the contents of another job's file.
 // - A rank holds an exclusive lock on byte 1 while it reads the end of the file and appends lines.
 // If a rank died while it wrote, or the disk was full, the next write cuts off the incomplete line.
-// Each write overwrites the closing bracket of the previous write and ends with a new one. So the
-// file is valid JSON between two writes.
+// Each write overwrites the closing bracket of the previous write and ends with a new closing
+// bracket. So the file is valid JSON between two writes.
 #pragma once
 
 #include <cstddef>
@@ -65,7 +66,7 @@ class TraceFile {
   TraceHead head_;
   std::size_t bytes_at_open_ = 0;
   std::size_t bytes_ = 0;       // the length of all lines without the end mark
-  bool waits_for_lock_ = true;  // if another process holds the lock
+  bool waits_for_lock_ = true;  // whether to wait while another process holds the lock
 };
 
 }  // namespace farandole

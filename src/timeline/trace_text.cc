@@ -123,7 +123,8 @@ void TraceText::begin(TimePoint zero, std::size_t bytes_max, std::int64_t engine
   dropped_calls_ = 0;
   open_calls_.clear();
   for (Track& track : shared_tracks_) track.is_busy = false;
-  // Several processes of an elastic job use a slot, one after another. So this name has no pid.
+  // Several processes of an elastic job use a slot, one after another. So the name of the slot
+  // contains no pid.
   write_metadata("process_name", rank_.rank,
                  rank_.elastic_worker >= 0
                      ? format_text(R"_("name":"worker {}")_", rank_.rank)

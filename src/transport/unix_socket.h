@@ -17,7 +17,7 @@ namespace farandole {
 
 // The largest message that fits into the kernel's default socket buffers.
 inline constexpr std::size_t kUnixMessageBytesMax = 128 * 1024;
-inline constexpr std::size_t kUnixMessageDescriptorsMax = 128;  // the kernel takes 253
+inline constexpr std::size_t kUnixMessageDescriptorsMax = 128;  // the kernel allows up to 253
 
 struct UnixMessage {
   Bytes bytes;

@@ -22,7 +22,7 @@ enum class BindTo : std::uint8_t {
 Result<BindTo> parse_bind_to(const std::string& word);
 
 struct WorkerCores {
-  std::vector<int> hardware_threads;  // those of its cores; empty: the worker is not bound
+  std::vector<int> hardware_threads;  // of the worker's cores; empty: the worker is not bound
   // The number of cores that the worker may use, or its share of these cores if other workers use
   // them, too. It is at most the worker's share of the quota, and at least 1.
   int threads = 1;

@@ -124,7 +124,7 @@ TEST(CoreBinding, SocketGivesEachWorkerAllCoresOfOneSocket) {
   EXPECT_THAT(hardware_thread_lists(divide({4, 4}, 1, BindTo::kSocket)), ElementsAre("0-3"));
   EXPECT_THAT(hardware_thread_lists(divide({2}, 3, BindTo::kSocket)),
               ElementsAre("0-1", "0-1", "0-1"));
-  // A socket of which the launcher may use little gets few workers.
+  // A socket of which the launcher may use only few cores gets few workers.
   EXPECT_THAT(hardware_thread_lists(divide({1, 7}, 2, BindTo::kSocket)), ElementsAre("1-7", "1-7"));
 }
 

@@ -11,7 +11,7 @@
 
 namespace farandole {
 
-// The frameworks for which the workers get variables to find each other.
+// The workers get variables of these frameworks, by which they find each other.
 struct FrameworkFlags {
   bool tf_config = false;  // --tf-config: TensorFlow
   bool jax = false;        // --jax

@@ -31,8 +31,9 @@ std::vector<std::string> addresses_by_rank(const NodeLayout& layout,
 // TensorFlow reads TF_CONFIG. jax.distributed.initialize() reads only the coordinator's address
 // from a variable of its own. It takes the other values from the variables of a launcher that it
 // recognizes, and looks for Open MPI first. So we set the variables of Open MPI. The value of
-// OMPI_MCA_orte_hnp_uri does not matter, because the address is known. Many scripts read
-// JAX_NUM_PROCESSES and JAX_PROCESS_ID. Errors: kStop if TF_CONFIG is longer than Linux allows.
+// OMPI_MCA_orte_hnp_uri does not matter, because JAX already has the coordinator's address from its
+// own variable. Many scripts read JAX_NUM_PROCESSES and JAX_PROCESS_ID. Errors: kStop if TF_CONFIG
+// is longer than Linux allows.
 Result<std::vector<EnvironmentVariable>> framework_variables(const NodeLayout& layout,
                                                              int local_rank,
                                                              const FrameworkAddresses& addresses);

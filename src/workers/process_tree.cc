@@ -55,7 +55,7 @@ void wait_for_child_end(TimePoint deadline) {
 ParentByPid read_process_table() {
   ParentByPid parent_by_pid;
   std::error_code error;
-  // increment(error) does not throw if a process ends meanwhile.
+  // increment(error) does not throw if a process ends during this loop.
   for (std::filesystem::directory_iterator entry("/proc", error), end; !error && entry != end;
        entry.increment(error)) {
     const auto pid = as_pid(entry->path().filename());

@@ -108,8 +108,9 @@ std::vector<EnvironmentVariable> inherited_environment() {
   for (char** line = ::environ; line != nullptr && *line != nullptr; ++line) {
     const std::string text(*line);
     const auto equals_sign = text.find('=', 1);
-    // A torchrun that has started us sets TORCHELASTIC_USE_AGENT_STORE, for example. If the workers
-    // inherited this variable, rank 0 would wait at our port for the store of that torchrun.
+    // Leave out the variables of a torchrun that has started us. If the workers inherited, for
+    // example, TORCHELASTIC_USE_AGENT_STORE, rank 0 would wait at our port for the store of that
+    // torchrun.
     if (equals_sign != std::string::npos && !text.starts_with("TORCHELASTIC_"))
       variables.emplace_back(text.substr(0, equals_sign), text.substr(equals_sign + 1));
   }

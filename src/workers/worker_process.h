@@ -26,7 +26,7 @@ std::optional<ProgramProblem> check_program(const std::string& program, const st
 std::string path_of_executable(const std::string& program, const std::string& path);
 
 // The signal mask and the limit of open files with which the launcher was started. The launcher
-// changes both for itself, and starts the workers with the original ones.
+// changes both for itself, and starts the workers with the original mask and limit.
 struct OriginalProcessState {
   sigset_t signal_mask;     // the original signal mask
   rlimit descriptor_limit;  // the original limit of open files

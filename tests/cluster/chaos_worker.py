@@ -61,7 +61,7 @@ FAULTS_PER_INIT = 0.45
 LEDGER_SIZE, WEIGHT_COUNT = 1000, 4096
 STEPS_BETWEEN_RESETS = 30
 MISTAKE_FROM = 200
-FAULTS_FROM = 20  # by then, all first workers have the state
+FAULTS_FROM = 20  # before this step, all first workers have got the state
 
 
 class Faults:

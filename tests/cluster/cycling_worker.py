@@ -27,7 +27,7 @@ from farandole.handle import Handle, PreparedCall
 RANK = int(os.environ["FARANDOLE_RANK"])
 COUNT = 20_000
 TRIES = 10
-# The alarm comes after this time, when init() has probably begun. If it interrupts another
+# The alarm comes after this time, when init() has probably begun. If the alarm interrupts another
 # function, the cycle goes on in the same way.
 ALARM_SECONDS = 0.02
 PF_EXITING = 4
@@ -245,7 +245,7 @@ def living_threads() -> list[Path]:
     """List the threads of this process. A thread that was joined may still be ending."""
     threads = []
     for task in Path("/proc/self/task").iterdir():
-        with contextlib.suppress(OSError):  # the thread has ended meanwhile
+        with contextlib.suppress(OSError):  # the thread may have ended
             flags = int((task / "stat").read_text().rpartition(")")[2].split()[6])
             if not flags & PF_EXITING:
                 threads.append(task)

@@ -3,7 +3,8 @@
 Worker 0 stays. The others join, make some steps, and kill themselves, some of them while the group
 is formed. After each change, worker 0 counts the resources of its process and of its launcher. At
 the end, it prints the smallest counts within the second tenth of the changes and within the last
-tenth. The test compares only these, because the launcher uses more while it has more workers.
+tenth. The test compares only the smallest counts, because the launcher uses more resources while it
+has more workers.
 """
 
 from __future__ import annotations

@@ -107,7 +107,7 @@ def process(state: Any, allreduce: Any) -> None:
     state.total += allreduce(value - value // 2)
     failure.inject_if_due("after the step", state.batch)
     state.batch += size
-    time.sleep(0.01)  # as a real training, which also computes
+    time.sleep(0.01)  # stands for the computing of a real training
     committed.append(state.batch)
 
 
@@ -184,7 +184,7 @@ failure = Failure(SEED)
 if not SEED:
     failure.countdown = -1
 if FORM == "jax":
-    importlib.import_module("farandole.jax")  # import before init(), because it takes long
+    importlib.import_module("farandole.jax")  # import before init(), because the import takes long
 farandole.init()
 state = train()
 total = sum(map(value_of, range(BATCHES)))

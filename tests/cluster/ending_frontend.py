@@ -3,9 +3,9 @@ state to a file.
 
     ending_frontend.py FOLDER FRONTEND
 
-FRONTEND is `jax`, `tensorflow` or `keras`. When the worker NUMBER trains, it makes the file
-`trains.NUMBER` in FOLDER. At the end, it writes its state to `checkpoint.NUMBER`. All workers must
-write the same.
+FRONTEND is `jax`, `tensorflow` or `keras`. When the worker with the number NUMBER begins to train,
+it makes the file `trains.NUMBER` in FOLDER. At the end, it writes its state to `checkpoint.NUMBER`.
+All workers must write the same.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A worker of a job in which one worker fails: `failing_worker.py HOW FAILED_RANK`.
 
 HOW is a method of `Failures`, which the rank FAILED_RANK calls at its 100th step. The other ranks
-make calls until one fails. Then they print which descriptors and shared-memory segments of the job
-are left in their process.
+make calls until a call fails. Then they print which descriptors and shared-memory segments of the
+job are left in their process.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Failures:
         os._exit(3)
 
     @staticmethod
-    def kill_itself() -> None:  # while the main thread goes on, so at any point of it
+    def kill_itself() -> None:  # at any point of the main thread, which goes on
         threading.Thread(target=os.kill, args=(os.getpid(), signal.SIGKILL)).start()
 
     @staticmethod
@@ -79,7 +79,7 @@ def main(failure: str, failed_rank: int) -> None:
     farandole.init()
     rank = farandole.rank()
     if rank != failed_rank:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # 7 s instead of 2 s to show its own error
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # this rank has 7 s, not 2 s, for its error
     step = 0
     try:
         while True:

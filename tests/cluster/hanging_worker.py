@@ -129,7 +129,8 @@ def stay_in_c() -> None:
 
 
 def cross_groups() -> None:
-    """Rank 0 calls in the group of the ranks 0 and 1, while rank 1 makes a call of all ranks."""
+    """Rank 0 makes a call in the group of the ranks 0 and 1, but rank 1 makes a call of all
+    ranks."""
     pair = farandole.add_process_set([0, 1])
     train()
     if farandole.rank() == 0:
@@ -138,8 +139,7 @@ def cross_groups() -> None:
 
 
 def compute_meanwhile() -> None:
-    """Rank 0 has started calls for which rank 1 is missing, and computes meanwhile. Rank 1
-    sleeps."""
+    """Rank 0 starts calls and then computes. The calls wait for rank 1, which sleeps."""
     train()
     if farandole.rank() == 1:
         evaluate()

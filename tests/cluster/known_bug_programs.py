@@ -119,7 +119,7 @@ def calls_in_process_sets() -> None:
         rank, size = farandole.rank(), farandole.size()
         sizes.append(size)
         print_line(f"is one of {size}")
-        for group in old_sets:  # process sets that were lost with the earlier group
+        for group in old_sets:  # these process sets were lost with the earlier group
             try:
                 allreduce(np.ones(4, np.int32), "old", group.number())
             except farandole.CallError as error:

@@ -37,8 +37,8 @@ def shared_files() -> list[str]:
 
 
 def new_files_after_wait(list_files: Callable[[], list[str]], files_before: list[str]) -> list[str]:
-    """Files that are not in `files_before` may belong to other tests, which soon remove them. Wait
-    for this, and return the new files that are left."""
+    """New files, which are not in `files_before`, may belong to other tests, which soon remove
+    them. Wait for other tests to do so, and return the new files that are left."""
     deadline = time.monotonic() + TIMEOUT_SECONDS / 5
     while (new := sorted(set(list_files()) - set(files_before))) and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -142,7 +142,8 @@ class CommandRun:
         The last process that holds it is a process of the launcher, which ends after all workers
         and their children.
         """
-        # communicate() would lose text that the streams have already read for read_until().
+        # communicate() would lose the text that read_until() has left in the buffers of the
+        # streams.
         error_reader = threading.Thread(
             target=self._remaining_lines["errors"].extend,
             args=(self.process.stderr or (),),
@@ -168,7 +169,7 @@ class CommandRun:
         try:
             return self.mark.encode() in Path(f"/proc/{pid}/environ").read_bytes()
         except OSError:
-            return False  # the process has ended meanwhile
+            return False  # the process may have ended
 
 
 def run(*arguments: str, environment: dict[str, str] | None = None) -> CommandRun:

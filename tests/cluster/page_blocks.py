@@ -28,10 +28,10 @@ PAGE_REASON_PATTERN = re.compile(r"<!-- no block of this page is run: \S.+ -->")
 @dataclass(frozen=True)
 class Block:
     page: str
-    line: int  # of the first line of code
+    line: int  # the number of the first line of code
     language: str
     code: str
-    comment: str  # on the line before the block, if there is one
+    comment: str  # the comment on the line before the block, or empty
 
     @property
     def place(self) -> str:

@@ -2,7 +2,7 @@
 
     process_set_worker.py SEED FOLDER [MISTAKE]
 
-The sets contain random ranks, some of which the job never has. In each step, each worker makes a
+The sets contain random ranks, even ranks that the job never has. In each step, each worker makes a
 call in each set of which it is a member, in its own order, and checks every element of each result.
 After each change of the job, the worker also checks the properties of the sets, and adds another
 set. If the file `end` is in FOLDER, the workers end. With MISTAKE, new workers call init() with

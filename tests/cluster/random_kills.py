@@ -53,8 +53,8 @@ POLL_SECONDS = 0.02
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "NO_COLOR": "1"}
 # This helper process ends the job if srun is killed. If only the helper is killed, nothing happens.
 SRUN_HELPER = "shepherd of srun"
-# This script enters a host by these programs, which then replace themselves by programs of the job.
-# They are not killed.
+# This script runs these programs to enter a host. They then replace themselves by programs of the
+# job. The script never chooses these programs as victims.
 HOST_ENTRY_PROGRAMS = ("ip", "sh", "mount", "unshare", "hostname", "env")
 SERVICES = ("munged", "slurmctld", "slurmd")
 # If Open MPI is killed, it leaves its folder in /tmp. That is not our fault.

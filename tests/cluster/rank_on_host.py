@@ -19,7 +19,7 @@ CYCLES = 3
 
 
 def print_line(text: str) -> None:
-    # In one write, because several ranks may write to one pipe.
+    # Write the line by one call, because several ranks may write to one pipe.
     os.write(1, f"{text}\n".encode())
 
 

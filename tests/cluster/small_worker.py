@@ -16,7 +16,7 @@ import farandole
 from farandole import core, lifecycle
 
 if sys.argv[1:] == ["make_few_calls"]:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # 7 s instead of 2 s to show its own error
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # this rank has 7 s, not 2 s, for its error
 
 
 def wait_for(call: core.Call) -> int:
@@ -71,7 +71,7 @@ def make_few_calls() -> None:
     group = engine.add_group([1])
     engine.remove_group(group)
     take(wait_for(core.barrier("", 0)))
-    os.write(1, f"result {digest.hexdigest()}\n".encode())  # at once, beside other ranks
+    os.write(1, f"result {digest.hexdigest()}\n".encode())  # one write, because ranks share a pipe
 
 
 def make_endless_calls() -> None:
@@ -142,7 +142,7 @@ def gather_too_much() -> None:
         pages = Path("/proc/self/statm").read_text().split()[0]
         used_bytes = int(pages) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (used_bytes + 64 * 2**20,) * 2)
-    part = array("d", [1.0]) * 8_000_000  # 64 MB from each
+    part = array("d", [1.0]) * 8_000_000  # each rank gives 64 MB
     view = view_of(part)
     number = wait_for(core.allgather("big", 0, view))
     try:

@@ -18,7 +18,7 @@ from farandole.handle import PreparedCall
 
 RANK = int(os.environ["FARANDOLE_RANK"])
 if sys.argv[1].startswith("ends_"):
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # 7 s instead of 2 s to show its own error
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # this rank has 7 s, not 2 s, for its error
 
 
 def wait_for(file: Path) -> None:

@@ -27,7 +27,7 @@ def test_nothing_outlives_a_killed_process(victim: str) -> None:
         job.read_until("agent", times=2)
         worker, agent = map(int, re.findall(r"\d+", job.output.split("] ", 1)[1])[:2])
         pid = {"foreground": job.process.pid, "agent": agent, "worker": worker}[victim]
-        while len(job.remaining_processes()) < 8:  # the worker may still start some
+        while len(job.remaining_processes()) < 8:  # some processes may not have started yet
             time.sleep(0.02)
         os.kill(pid, signal.SIGKILL)
         assert job.end() in (-signal.SIGKILL, 128 + signal.SIGKILL)

@@ -123,8 +123,8 @@ def test_a_missing_file_is_one_line(job: Job, tmp_path: Path, node: int) -> None
 
 
 def test_ctrl_c_ends_the_collection(job: Job, tmp_path: Path) -> None:
-    """The test stops the launcher of node 1 when its workers have ended, so it never sends its
-    events."""
+    """The test stops the launcher of node 1 when the workers of this node have ended, so this
+    launcher never sends the events."""
     go_file = tmp_path / "go"
     os.mkfifo(go_file)
     paths = [tmp_path / str(node) for node in range(2)]

@@ -421,7 +421,7 @@ def processes_with(text: str) -> tuple[list[int], list[int]]:
     pid_lists: tuple[list[int], list[int]] = ([], [])
     for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
         for pids, name in zip(pid_lists, ("cmdline", "environ"), strict=True):
-            with suppress(OSError):  # the process has ended meanwhile
+            with suppress(OSError):  # the process may have ended
                 if text.encode() in Path(f"/proc/{pid}/{name}").read_bytes():
                     pids.append(pid)
     return pid_lists
@@ -435,7 +435,7 @@ def files_with(text: str, changed_since: float, *folders: Path) -> list[Path]:
     files = []
     folder_walks = itertools.chain.from_iterable(map(os.walk, folders))
     for file in (Path(folder, name) for folder, _, names in folder_walks for name in names):
-        with suppress(OSError):  # somebody has removed the file meanwhile
+        with suppress(OSError):  # another test may have removed the file
             state = file.lstat()
             is_recent = stat.S_ISREG(state.st_mode) and state.st_mtime >= changed_since
             if is_recent and state.st_size < 64 << 20 and text.encode() in file.read_bytes():
@@ -444,7 +444,7 @@ def files_with(text: str, changed_since: float, *folders: Path) -> list[Path]:
 
 
 def test_values_are_shown_to_the_workers_only(ssh_hosts: SshHosts, tmp_path: Path) -> None:
-    changed_since = time.time() - 2  # the file system may count in whole seconds
+    changed_since = time.time() - 2  # the file system may store times in whole seconds
     canary = secrets.token_hex(16)
     hosts = f"{ssh_hosts.hosts[0].v4},host0,host1:2"
     with ssh_hosts.start(
@@ -454,7 +454,7 @@ def test_values_are_shown_to_the_workers_only(ssh_hosts: SshHosts, tmp_path: Pat
         workers = {int(pid) for pid in re.findall(r"waits as (\d+)", job.output)}
         deadline = time.monotonic() + TIMEOUT_SECONDS / 2
         while len((pid_lists := processes_with(canary))[1]) < 4 and time.monotonic() < deadline:
-            time.sleep(POLL_SECONDS)  # exec hides the environment
+            time.sleep(POLL_SECONDS)  # /proc shows no environment during an exec
         pids_by_words, pids_by_environment = pid_lists
         folders = (ssh_hosts.servers.folder, tmp_path, Path("/tmp"), Path("/dev/shm"))
         files = files_with(canary, changed_since, *folders)

@@ -211,7 +211,7 @@ def test_a_wrong_ssh_key_is_reported(ssh_hosts: SshHosts, tmp_path: Path) -> Non
 
 @contextmanager
 def replace_known_hosts(ssh_hosts: SshHosts, text: str) -> Iterator[None]:
-    """Let the driver's host know other host keys."""
+    """Replace the host keys that the driver's host knows, until the end of the `with` block."""
     file = ssh_hosts.hosts[0].settings / "ssh/ssh_known_hosts"
     content_before = file.read_text()
     file.write_text(text)

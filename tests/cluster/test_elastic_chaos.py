@@ -2,7 +2,7 @@
 times.
 
 Each job has a seed, which chooses its faults. Workers fail at failpoints (see chaos_worker.py),
-also while the group recovers from an earlier fault. This test also kills and stops workers from
+even while the group recovers from an earlier fault. This test also kills and stops workers from
 outside. After some faults, the workers get no more of them, and the job must succeed: every batch
 has counted once, and all workers have the same weights. One worker at a time is protected from
 being killed, so that the state is never lost. To run more of these jobs:
@@ -188,8 +188,9 @@ class JobUnderFaults:
         ]
         kind = self.generator.choice(("deciding launcher", "launcher of a host"))
         victims = deciding_launchers if kind == "deciding launcher" else other_launchers
-        # The launcher that decides has no workers. (Those of the hosts have none before they get
-        # orders, either.) After a fourth quick loss of this launcher, the driver would give up.
+        # The launcher that decides has no workers. (The launchers of the hosts have no workers,
+        # either, before they get orders.) After a fourth quick loss of this launcher, the driver
+        # would give up.
         if len(deciding_launchers) != 1 or not victims or self.faults[kind] >= 3:
             return
         launcher = self.generator.choice(victims)

@@ -73,9 +73,9 @@ def kill_agent(job: CommandRun) -> None:
 
 
 def kill_both(job: CommandRun) -> None:
-    # Kill the agent first, because it would tell its workers that the foreground process is dead.
-    # Stop the foreground process before that, because it would adopt the workers and reap those
-    # that end.
+    # Stop the foreground process, so that it does not adopt the workers and reap those that end.
+    # Kill the agent before the foreground process, so that the agent does not tell its workers that
+    # the foreground process is dead.
     kill(job.process.pid, signal.SIGSTOP)
     kill(agent_of(job))
     kill(job.process.pid)
@@ -244,7 +244,7 @@ def become_subreaper() -> Iterator[None]:
 
 def exit_code_of_orphan(pid: int) -> int:
     while True:
-        with suppress(ChildProcessError):  # not our child before its launcher has ended
+        with suppress(ChildProcessError):  # `pid` is our child only after its launcher's end
             return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
         time.sleep(0.01)
 
@@ -304,7 +304,7 @@ def test_output_that_nobody_reads_is_no_obstacle(
     with start(tmp_path, "function", "prints") as job:
         while not list(tmp_path.glob("trains.*")):
             time.sleep(0.01)
-        time.sleep(1)  # probably, the pipes are then full; if not, the test checks less
+        time.sleep(1)  # now the pipes are probably full; if not, the test checks less
         workers = workers_of(job).values()
         kill_launcher(job)
         wait_until_ended(workers)  # without reading the output
@@ -357,7 +357,7 @@ def test_workers_that_wait_in_init_end_too(
     with start(tmp_path, "function", "waits to join") as job:
         job.read_until("worker 1 (pid")
         job.read_until("comes to init()", times=2)
-        time.sleep(0.5)  # probably, the others have then started; if not, the test checks less
+        time.sleep(0.5)  # now the others have probably started; if not, the test checks less
         kill_launcher(job)
         wait_until_all_have_ended(job)
     assert not list(tmp_path.glob("checkpoint.*"))
@@ -434,7 +434,7 @@ class RandomKill:
         self.folder, self.job = folder, start(folder, form, behavior, *flags, seconds=seconds)
 
     def run(self) -> tuple[float, float]:
-        """Return after how many seconds the state was saved, and after how many all workers had
+        """Return two numbers of seconds: until the state was saved, and until all workers had
         ended."""
         with self.job as job:
             # During this time, the test does not read the output.

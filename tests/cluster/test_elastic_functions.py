@@ -138,7 +138,7 @@ def test_ctrl_c_ends_an_elastic_job(capfd: pytest.CaptureFixture[str]) -> None:
             farandole.run(wait, (folder,), n=2, min_workers=1, **QUICK_RESTART)
 
 
-HOSTS = [f"127.0.0.{number}" for number in (1, 2, 3)]  # all are this host: no ssh
+HOSTS = [f"127.0.0.{number}" for number in (1, 2, 3)]  # addresses of this host, so no ssh is needed
 
 
 def train_with_sizes(folder: str, sizes: list[int]) -> tuple[list[int], int, int]:
@@ -286,7 +286,8 @@ class Slot:
         self.channel = SlotChannel(end, message, self.selector)
 
     def follow(self, worker: Worker, run: threading.Thread) -> None:
-        """Serve the channel, as the thread that follows a job does, until the worker has ended."""
+        """Serve the channel until the worker has ended. In a real job, the thread that follows the
+        job does this."""
         self.channel.send_to(worker)
         run.start()
         while run.is_alive():

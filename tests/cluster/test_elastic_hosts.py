@@ -98,7 +98,7 @@ def test_a_host_that_is_frozen_does_not_stop_the_others(ssh_hosts: SshHosts, fro
         for pid in processes:
             kill(pid, signal.SIGSTOP)
         if frozen == "launcher":
-            kill(worker)  # its launcher, which is stopped, cannot tell the others
+            kill(worker)  # the stopped launcher cannot report this death
         try:
             job.read_until("has rank 0 of 1")
             job.read_until("worker 2 has rank 1 of 2")
@@ -184,7 +184,7 @@ def test_a_replacement_that_is_lost_at_once_is_replaced(ssh_hosts: SshHosts) -> 
         deadline = time.monotonic() + TIMEOUT_SECONDS / 2
         while not (replacements := {*ssh_hosts.foreground_processes(0)} - {*launchers}):
             assert time.monotonic() < deadline, job.errors
-        kill(replacements.pop())  # before it takes part in the job
+        kill(replacements.pop())  # before the replacement takes part in the job
         kill(worker_of(ssh_hosts, 1, 2))
         assert job.end() == 0, job.errors
         ssh_hosts.wait_for_end_of(job)

@@ -74,7 +74,7 @@ def check_three_groups(path: Path, workers: int, lost_slot: int) -> None:
 
 def wait_until_traced(path: Path, slot: int, groups: int = 1) -> None:
     """Wait until the file has calls of this slot in `groups` groups. A worker that is killed before
-    may lose its last events."""
+    the file has these calls may lose its last events."""
     deadline = time.monotonic() + TIMEOUT_SECONDS / 2
     while True:
         # A write may be under way, or the file may not exist yet.

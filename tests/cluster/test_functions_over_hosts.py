@@ -307,7 +307,7 @@ farandole.run(work, (secret,), **PLACES)
 
 
 def test_a_function_is_in_no_list_environment_or_file(ssh_hosts: SshHosts, tmp_path: Path) -> None:
-    changed_since = time.time() - 2  # the file system may count in whole seconds
+    changed_since = time.time() - 2  # the file system may store times in whole seconds
     canary = secrets.token_hex(16)
     secret_line = f"secret = {canary[:16]!r} + {canary[16:]!r}"
     program = SECRET_PROGRAM.replace("secret = sys.stdin.readline().strip()", secret_line)

@@ -189,7 +189,7 @@ def test_the_secret_is_in_no_argument_variable_or_output(job: Job) -> None:
         for pid in launched.remaining_processes():
             for name in ("environ", "cmdline"):
                 visible_bytes = b""
-                with suppress(OSError):  # the process has ended meanwhile
+                with suppress(OSError):  # the process may have ended
                     visible_bytes = Path(f"/proc/{pid}/{name}").read_bytes()
                 assert content not in visible_bytes
                 assert content.hex().encode() not in visible_bytes
@@ -272,7 +272,7 @@ def test_a_signal_ends_a_launcher_that_waits(job: Job, node: int, number: int) -
     waiting_launcher = job.start(node, "echo here")
     read_errors_until(waiting_launcher, "waiting for node")
     for harmless in (signal.SIGWINCH, signal.SIGUSR1, signal.SIGCONT):
-        waiting_launcher.send(harmless)  # no worker could get it yet
+        waiting_launcher.send(harmless)  # no worker exists that could get the signal
     waiting_launcher.send(number)
     assert job.end() == [128 + number]
     assert "before all nodes had joined" in waiting_launcher.errors

@@ -111,7 +111,7 @@ def test_a_rejected_call_is_reported(inject: InjectFault, target: str) -> None:
         run_with_fault = inject(target, "LIMIT", number)
         faults += run_with_fault.faults
         code = run_with_fault.job.process.returncode
-        if code == 0:  # the launcher or the engine could do without this call
+        if code == 0:  # the launcher or the engine did not need this call
             assert run_with_fault.results() == run_without_fault.results(), (
                 run_with_fault.description
             )

@@ -90,7 +90,7 @@ def test_an_exception_arrives_with_its_rank(capfd: pytest.CaptureFixture[str]) -
     def work() -> None:
         from farandole import calls  # noqa: PLC0415
 
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # 7 s instead of 2 s to end
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # this rank has 7 s, not 2 s, to end
         farandole.init()
         if farandole.rank() == 1:
             raise ValueError("no data")

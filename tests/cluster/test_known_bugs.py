@@ -159,11 +159,11 @@ def test_the_others_survive_the_kill_of_one_worker_horovod_2908() -> None:
 
     Here, the other three ranks keep their processes and continue as a group of three. Each element
     of the weights is the sum of all batches, each counted once."""
-    flags = ("--min-workers", "1", "--cooldown-range", "60,60")  # the killed one is not replaced
+    flags = ("--min-workers", "1", "--cooldown-range", "60,60")  # the killed worker is not replaced
     with CommandRun("run", "-n", "4", *flags, sys.executable, "-c", TORCH_TRAINING) as job:
         first_workers = read_start(job, 4)
         expect_success(job)
-    first_workers.pop(1, None)  # the worker may have been dead already
+    first_workers.pop(1, None)  # worker 1 may have died before its start was read
     assert pids_of_finished_workers(job) == first_workers
     assert job.output.count("is one of 3") == 3
     assert "worker 1 (pid" in job.errors and "killed by signal 9" in job.errors
@@ -267,7 +267,7 @@ def test_a_thread_makes_calls_while_a_host_is_lost_horovod_3264(stop_file: Path)
     """All workers of one of two hosts were killed. The workers of the other host ended with code
     134, because a thread still made calls while the library shut down.
 
-    Here, a thread makes calls all the time, also while the worker leaves the job and the job is
+    Here, a thread makes calls all the time, even while the worker leaves the job and the job is
     formed again. Each call has a correct result or an error, and no process aborts."""
     program = (*PROGRAMS, "calls_in_a_thread")
     hosts = ("-H", "127.0.0.1:2,127.0.0.2:2")

@@ -175,7 +175,8 @@ sys.exit(process.wait())
 
 
 def test_each_rank_gets_its_descriptors_from_the_caller(tmp_path: Path) -> None:
-    """Test the flags that only programs use that start jobs. test_jobs.py tests such programs."""
+    """Test the flags that are meant only for programs that start jobs. test_jobs.py tests such
+    programs."""
     paths = [tmp_path / name for name in ("report", "out0", "err0", "out1", "err1")]
     count = "for n in $(seq 0 30); do [ ! -e /proc/$$/fd/$n ] || echo open; done"
     # A rank that ignores SIGTERM has 7 s instead of 2 s to end.
@@ -242,7 +243,7 @@ def test_the_first_failure_gives_the_code_and_the_last_lines() -> None:
     assert job.errors.splitlines()[-1].startswith("╰─ exit code 7 ─")
 
 
-# Rank 0 watches rank 1. So it learns of the end of rank 1 at the same time as the launcher, and
+# Rank 0 watches rank 1. So rank 0 learns of the end of rank 1 at the same time as the launcher, and
 # ends at once, too.
 RANK_0_FOLLOWS = """
 import os, select, signal, sys
@@ -272,7 +273,7 @@ def test_others_may_end_with_an_error_of_their_own(tmp_path: Path) -> None:
 
 def test_processes_that_workers_leave_may_write_their_last_lines() -> None:
     # As in `train > >(tee log)`, the process that reads the worker's output lives longer than the
-    # worker; here, until the launcher has noticed the end of the worker.
+    # worker. Here, this process ends only after the launcher has noticed the end of the worker.
     script = "echo first > >(cat; while [ -e /proc/$$ ]; do :; done; echo last)"
     job = run("run", "-n", "2", "bash", "-c", script)
     assert job.process.returncode == 0
@@ -509,8 +510,8 @@ def test_a_closed_output_leaves_the_workers_their_grace_time(tmp_path: Path) -> 
 
 
 def test_a_slow_reader_does_not_stop_the_launcher() -> None:
-    # The script writes more than fits into all buffers, and the test does not read standard output
-    # meanwhile.
+    # The script writes more than fits into all buffers, and while the script writes, the test does
+    # not read standard output.
     script = "head -c 4000000 /dev/zero | tr '\\0' '\\n'; echo never"
     with CommandRun("run", "-n", "1", "sh", "-c", script) as job:
         assert job.process.stderr is not None

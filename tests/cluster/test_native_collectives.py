@@ -154,7 +154,8 @@ def test_nodes_with_other_flags_are_an_error(
 
 
 def test_a_job_of_farandole_with_the_variables_for_jax() -> None:
-    """--jax sets variables of Open MPI. init() must not take them for those of mpirun."""
+    """--jax sets variables of Open MPI. init() must not treat them as variables that mpirun has
+    set."""
     program = "import farandole; farandole.init(); print(farandole.rank(), farandole.size())"
     if importlib.util.find_spec("farandole") is None:
         pytest.skip("farandole is not installed")

@@ -68,7 +68,8 @@ def block_with(page: str, word: str) -> Block:
 
 @dataclass
 class Shells:
-    """Shells on hosts, as a user has them: in a folder with train.py, and with the commands."""
+    """Shells on hosts, like those of a user: train.py is in their folder, and the commands are in
+    their PATH."""
 
     hosts: Hosts
     servers: SshServers

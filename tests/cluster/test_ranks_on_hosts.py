@@ -101,14 +101,11 @@ def by_hand_variables(hosts: Hosts, rank: int, size: int, local: tuple[int, int]
 
 
 LAUNCHERS = {
-    made.__name__: made
-    for made in (
-        torchrun_variables,
-        mpirun_variables,
-        mpiexec_variables,
-        srun_variables,
-        by_hand_variables,
-    )
+    "torchrun": torchrun_variables,
+    "mpirun": mpirun_variables,
+    "mpiexec": mpiexec_variables,
+    "srun": srun_variables,
+    "by_hand": by_hand_variables,
 }
 
 

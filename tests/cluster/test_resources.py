@@ -194,7 +194,7 @@ def test_the_launcher_says_how_many_descriptors_it_needs(size: int) -> None:
         if advice:
             assert int(advice[1]) > limit
     failures = [code != 0 for code in codes]
-    assert failures == sorted(failures, reverse=True), codes  # a higher limit never hurts
+    assert failures == sorted(failures, reverse=True), codes  # a higher limit causes no failure
     assert codes[-1] == 0, codes
 
 
@@ -308,7 +308,8 @@ def test_nothing_outlives_a_kill_at_any_moment(victims: str, tmp_path: Path) -> 
 
     def files() -> list[str]:
         names = [name for name in os.listdir("/tmp") if name.startswith("farandole")]
-        # Jobs of other tests may make such folders: those whose hosts are listed by a function.
+        # Other tests have jobs whose hosts are listed by a function. Such jobs may make these
+        # folders.
         own_names = [name for name in names if not name.startswith("farandole-hosts-")]
         return [*shared_files(), *os.listdir(tmp_path), *own_names]
 
@@ -321,7 +322,7 @@ def test_nothing_outlives_a_kill_at_any_moment(victims: str, tmp_path: Path) -> 
         ) as job:
             if generator.random() < 0.5:  # while the job starts
                 time.sleep(generator.uniform(0, 0.8))  # a random moment of the kill, not a wait
-            else:  # while it works
+            else:  # while the job works
                 job.read_until("step", times=generator.randint(1, 200))
             pids = job.remaining_processes()
             if victims == "launcher":

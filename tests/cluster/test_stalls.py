@@ -15,7 +15,7 @@ from launched import CommandRun, environment_of
 
 WORKER = Path(__file__).with_name("stalling_worker.py")
 ONE_SECOND = {"FARANDOLE_STALL_WARNING": "1"}
-# No test takes so long that a warning comes.
+# This time is longer than any test, so no warning comes.
 NO_WARNING = {"FARANDOLE_STALL_WARNING": "1000"}
 
 

@@ -29,7 +29,7 @@ class Slice:
 @dataclass
 class Trace:
     start: dict[str, Any]
-    slices: dict[tuple[int, str], list[Slice]]  # by rank and name of the thread, in order of time
+    slices: dict[tuple[int, str], list[Slice]]  # by rank and thread name, in order of time
     unfinished: list[Slice]
     notices: list[Event]
     ranks: dict[int, str]  # rank → name of its process

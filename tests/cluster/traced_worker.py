@@ -62,7 +62,7 @@ def fill_the_file() -> None:
 def kill_last_rank(path: str) -> None:
     """Make calls. The last rank kills itself when some of its calls are in the file."""
     if farandole.rank() != farandole.size() - 1:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # 7 s instead of 2 s to close the file
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # 7 s, not 2 s, to close the trace file
     step = 0
     while True:
         step += 1

@@ -93,7 +93,7 @@ def set_handlers_and_masks() -> None:
     os.umask(0o123)
     os.chdir(tempfile.gettempdir())
     os.close(0)
-    for name in os.listdir("/proc/self/fd"):  # as when starting daemons
+    for name in os.listdir("/proc/self/fd"):  # as programs that start daemons do
         if int(name) > 2 and os.path.exists(f"/proc/self/fd/{name}"):
             os.set_inheritable(int(name), True)
 

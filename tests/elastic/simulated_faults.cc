@@ -208,7 +208,7 @@ void SimulatedJob::run(int steps) {
   starts_may_fail_ = true;
   const int fault_interval = random_between(20, 100);
   for (int i = 0; i < steps && !is_over_; ++i) {
-    // Sometimes several faults come at once.
+    // Sometimes several faults happen at the same time.
     for (bool injects_fault = happens_one_in(fault_interval); injects_fault;
          injects_fault = happens_one_in(4))
       inject(random_fault());
@@ -240,8 +240,8 @@ void SimulatedJob::schedule_faults_at_new_group() {
   }
 }
 
-// Returns a random fault that this kind of job can have. In a job with a changing host list, often
-// a fault of the list.
+// Returns a random fault that this kind of job can have. If the job has a changing host list, the
+// fault is often a fault of that list.
 Fault SimulatedJob::random_fault() {
   const bool changes_list = kind_ == Kind::kDiscovery && happens_one_in(3);
   const int first_fault = changes_list ? static_cast<int>(Fault::kHostAppears) : 0;

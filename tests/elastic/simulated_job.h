@@ -59,14 +59,14 @@ struct SimulatedCounts {
   int epochs = 0;
   int takeovers = 0;
   int losses_while_taking_over = 0;
-  int late_nodes = 0;               // for which a new launcher of node 0 no longer waited
+  int late_nodes = 0;               // nodes for which a new launcher of node 0 no longer waited
   int returns_after_rejection = 0;  // late nodes that the next launcher of node 0 accepted
   int failed_formations = 0;
-  int calls_failed_by_cuts = 0;  // while all members reached node 0
-  int concurrent_launchers = 0;  // that still ran when a new launcher had their node number
+  int calls_failed_by_cuts = 0;  // calls that failed while all members reached node 0
+  int concurrent_launchers = 0;  // launchers that still ran when a new one had their node number
   int rejected_nodes = 0;
-  int groups_with_frozen_members = 0;  // that the other members have left because of an order
-  int node_numbers_reused = 0;         // given to another host
+  int groups_with_frozen_members = 0;  // groups that the other members were ordered to leave
+  int node_numbers_reused = 0;         // node numbers that were given to another host
   int ends_in_doubt = 0;
   void add(const SimulatedCounts& other);
 };
@@ -80,13 +80,13 @@ struct SimulatedProcess {
   int node = 0;
   SimulatedNode* home_node = nullptr;
   State state = State::kLoading;
-  std::int64_t epoch = 0;  // the epoch in which it is, or was last
+  std::int64_t epoch = 0;  // the current or last epoch of the process
   int rank = 0;
-  std::int64_t state_epoch = 0;  // the epoch in which it received the state; 0: not yet
+  std::int64_t state_epoch = 0;  // the epoch that gave it the state; 0: it has no state yet
   bool is_stopped = false;
-  // During a formation: it sees only the Store of its node, not the Store of the job.
+  // Set during a formation, when the process sees only the Store of its node, not that of the job.
   bool waits_for_local_ranks = false;
-  int store_number = 0;         // the number of the job's Store to which it is connected
+  int store_number = 0;         // the job's Store to which the process is connected
   bool knows_state = false;     // see RankRequest
   std::int64_t steps_done = 0;  // how many steps of the training its state contains
 };
@@ -99,14 +99,14 @@ struct SimulatedNode {
   std::unique_ptr<NodeLinkInTest> link;  // keeps the messages to node 0
   std::unique_ptr<OtherElasticNode> elastic_node;
   std::map<int, SimulatedProcess> processes;  // by local rank
-  // It takes part, or has not noticed yet that it was lost.
+  // The launcher takes part in the job, or has not noticed yet that it was lost.
   bool is_running = false;
-  bool is_connected = false;  // as far as it knows
+  bool is_connected = false;  // to node 0, as far as this launcher knows
   bool is_leaving = false;
-  bool is_abandoned = false;  // the driver has closed the connection to it
+  bool is_abandoned = false;  // the driver has closed the connection to this launcher
   TimePoint frozen_from{};
   TimePoint frozen_until{};
-  std::int64_t lost_epoch = 0;          // its workers were told that a member of this epoch is lost
+  std::int64_t lost_epoch = 0;          // the workers know that a member of this epoch is lost
   std::optional<TimePoint> joins_at{};  // when the started launcher joins the job
   // Set if the launcher has lost node 0: how long it waits for a new launcher of node 0.
   std::optional<TimePoint> waits_for_node_0_until{};
@@ -236,12 +236,12 @@ class SimulatedJob {
   std::multimap<TimePoint, Fault> scheduled_faults_{};
 
   Membership::Options options_;
-  std::vector<int> workers_of_nodes_;  // by node: how many workers it has, as far as node 0 knows
+  std::vector<int> workers_of_nodes_;  // how many workers each node has, as far as node 0 knows
   NodeLinkInTest link_;
   std::optional<FirstElasticNode> first_node_;
-  std::set<int> connected_nodes_;  // as far as node 0 knows
+  std::set<int> connected_nodes_;  // the connected nodes, as far as node 0 knows
   std::set<int> expected_nodes_;   // nodes for which the new launcher of node 0 waits
-  int launchers_lost_ = 0;         // launchers of node 0, each with its Store
+  int launchers_lost_ = 0;         // how many launchers of node 0 were lost, each with its Store
   TimePoint node_0_returns_at_{};
   TimePoint node_0_waits_until_{};
   bool has_stopped_expecting_nodes_ = true;
@@ -251,7 +251,7 @@ class SimulatedJob {
   std::vector<std::unique_ptr<Node>> nodes_;  // by number
   // Launchers that still run while a new launcher has their node number.
   std::list<std::unique_ptr<Node>> superseded_launchers_;
-  std::set<int> nodes_given_up_;  // for which the new launcher of node 0 no longer waits
+  std::set<int> nodes_given_up_;  // nodes for which the new launcher of node 0 no longer waits
 
   std::int64_t epoch_ = 0;
   std::int64_t steps_done_ = 0;                              // steps of the training

@@ -40,10 +40,10 @@ void SimulatedJob::step_process(Process& process) {
   }
 }
 
-// A request reaches node 0 even if the opposite direction is cut.
+// A request reaches node 0 even if the network is cut in the opposite direction.
 void SimulatedJob::ask_for_rank(Process& process) {
   process.state = Process::State::kAsking;
-  process.store_number = -1;  // it asks again in its next step
+  process.store_number = -1;  // the process asks again in its next step
   if (!first_node_ || !network_.is_open(process.node, 0)) return;
   process.store_number = launchers_lost_;
   const keys::RankRequest request{.left_epoch = process.epoch,
@@ -106,7 +106,7 @@ void SimulatedJob::advance_formation(Process& process) {
   if (process.waits_for_local_ranks) {
     if (process.home_node->store && process.home_node->store->text_at(failure_key(process.epoch)))
       return fail_formation(process);
-    // Then it waits for the other members on its node.
+    // Then the process waits for the other members on its node.
     const auto local_members_arrived =
         std::ranges::count(members, process.node, [](const Process* one) { return one->node; });
     if (local_members_arrived < local_sizes_.at({process.epoch, process.node})) return;

@@ -67,7 +67,8 @@ void feed_stranger_stream(const TlsContext& context, std::span<const std::byte> 
 }
 
 // Each group of four bytes is a change: direction, offset (2 bytes), the bits to flip. Ignores
-// changes of bytes that were already in the stream at the last call.
+// changes of bytes that were in the stream at the previous call: the other end may have received
+// them.
 void change_bytes(SimulatedWire& wire, std::span<const std::byte> changes,
                   std::array<std::size_t, 2>& new_bytes_begin) {
   for (std::size_t i = 0; i + 4 <= changes.size(); i += 4) {

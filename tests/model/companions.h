@@ -64,7 +64,7 @@ class Coordinator final : public CopiedThread<Coordinator> {
   std::vector<Report> reports_;
 };
 
-// The user of a member, who may ask it to end at any time.
+// The user of a member. The user may ask the member to end at any time.
 class LeavingUser final : public CopiedThread<LeavingUser> {
  public:
   explicit LeavingUser(Job& job) : job_(&job) {}

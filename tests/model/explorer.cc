@@ -58,7 +58,7 @@ class Search {
     const auto number = static_cast<std::uint32_t>(origins_.size());
     if (limits_.end_must_be_reachable) {
       const auto known = numbers_.try_emplace(fingerprint, number).first;
-      const bool dies = choice.kind == Choice::Kind::kDie;  // the end must not depend on a death
+      const bool dies = choice.kind == Choice::Kind::kDie;  // the end must not need a death
       if (parent != kNoParent && !dies) reverse_edges_.emplace_back(known->second, parent);
     }
     if (!seen_.insert(fingerprint)) return;
@@ -131,7 +131,7 @@ class Search {
   std::deque<PendingState> frontier_;
   std::vector<Choice> choices_;
   // The next three fields are for the option end_must_be_reachable.
-  std::unordered_map<std::uint64_t, std::uint32_t> numbers_;  // of states, by fingerprint
+  std::unordered_map<std::uint64_t, std::uint32_t> numbers_;  // by a state's fingerprint
   // Pairs of target and source. Deaths have no edges.
   std::vector<std::pair<std::uint32_t, std::uint32_t>> reverse_edges_;
   std::vector<std::uint32_t> finished_states_;  // the states in which all threads have finished

@@ -190,7 +190,7 @@ TEST(Explorer, MembersDieAtAnyPoint) {
       reaped.await(1);
       require(litmus.arena(), x.load(kSeqCst) != possible, "this is possible");
     });
-    litmus.scenario().threads[1].daemon = true;  // it waits for ever if the member does not die
+    litmus.scenario().threads[1].daemon = true;  // it may wait for ever for a death
     EXPECT_EQ(litmus.explore_scenario().verdict, Verdict::kViolation) << possible;
   }
 }

@@ -7,8 +7,8 @@ constexpr auto kRelaxed = std::memory_order_relaxed;
 // After a call has failed, the owner of exposed memory stores this value in the memory.
 constexpr Value kValueAfterFailure = 7;
 
-// The value of the closing word that proposes to close the group from this sequence on. The value
-// that closes the group is 2 higher.
+// The value of the closing word while a member proposes to run no step of this or a later sequence.
+// When the group is closed, the value is 2 higher.
 constexpr Value closing_proposal(std::uint32_t sequence) { return Value{sequence} << 2 | 1; }
 
 }  // namespace
@@ -194,8 +194,8 @@ void FlowMember<Slots>::continue_or_sleep(bool has_advanced) {
     mode_ = prepared_ ? Mode::kSleep : Mode::kPrepare;
 }
 
-// After a death or a leave: a step that not all members have entered fails on all of them; any
-// other step goes on.
+// After a death or a leave: a step that not all members have entered fails on all members; any
+// other step runs to its end.
 template <std::uint32_t Slots>
 void FlowMember<Slots>::check_whether_to_end() {
   const Options& options = job_->options();

@@ -39,7 +39,8 @@ class BoardWithBug : public ModelBoard<Slots> {
   ModelAtomics::Atomic<std::uint64_t>& closing_word() const;
 
   // A spinning member does not publish for which member it waits, and begins each check with member
-  // 0. This reduces the number of states. It makes a difference only for members that sleep.
+  // 0. This reduces the number of states. The published member makes a difference only for members
+  // that sleep.
   void begin_check() {
     if (job_->options().spins) this->check_state_ = {.publishes_awaited = false};
   }
@@ -125,8 +126,8 @@ class FlowMember final : public CopiedThread<FlowMember<Slots>> {
   ModelDoorbells* doorbells_;
   int number_;
   BoardWithBug<Slots> board_;  // as it was at the last checkpoint
-  // The board that the sequences refer to. All copies of this thread share it; only one of them
-  // runs at a time.
+  // The board that the sequences refer to. All copies of this thread share this board; only one
+  // copy runs at a time.
   std::shared_ptr<BoardWithBug<Slots>> running_board_;
   Sequence sequence_;
   Mode mode_ = Mode::kBegin;
@@ -140,8 +141,8 @@ class FlowMember final : public CopiedThread<FlowMember<Slots>> {
   // functions that the sequences call. advances_ counts the rounds that have advanced the sequence.
   std::uint32_t hook_calls_ = 0;
   std::uint32_t advances_ = 0;
-  // This member has read memory after the owner had got it back, or a sum that contains a value
-  // from such memory.
+  // This member has read memory after the memory was given back to its owner, or a sum that
+  // contains a value from such memory.
   bool read_after_give_back_ = false;
   // Private memory of this member: the input, which the output overwrites.
   std::array<std::array<Value, kFlowMembersMax>, kWindowsMax> memory_{};

@@ -207,7 +207,8 @@ const std::vector<PlantedBug>& planted_bugs() {
       {"one slot only", kOneSlot, kBarrier, ""},
       {"one slot only", kOneSlot, kOneShotInline, ""},
       {"one slot only", kOneSlot, kOneShotStaged, ""},
-      // With one slot, a member of Rounds waits for a phase that was overwritten.
+      // With one slot, a member that runs Rounds waits for ever for a phase that another member has
+      // overwritten.
       {"one slot only", kOneSlot, kRoundsStaged, kSleeps},
       {"one slot only", kOneSlot, kTwoShotsStaged, kWrongResult},
       {"word before the data inside the line", kWordBeforePayload, kOneShotInline, ""},

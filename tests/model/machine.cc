@@ -17,7 +17,7 @@ constexpr bool is_buffered(const Operation& operation) {
   return operation.action == Action::kStore && !operation.drains_buffer && !operation.is_ghost;
 }
 
-// True if others see the operation at once, after everything that the thread stored before.
+// True if other threads see the operation at once, and after all earlier stores of its thread.
 constexpr bool needs_empty_buffer(const Operation& operation) {
   switch (operation.action) {
     case Action::kStore:
@@ -122,8 +122,8 @@ void Machine::list_choices(const MachineState& state, std::vector<Choice>& choic
   choices.clear();
   for (std::size_t thread_index = 0; thread_index < scenario_.threads.size(); ++thread_index) {
     const Operation& next = automaton_.pending_operation(state.threads[thread_index].local);
-    // The value of an awaited word never decreases, so the explorer misses no behaviour if this
-    // thread goes first.
+    // The value of an awaited word never decreases. So the explorer misses no behaviour if it
+    // always moves this thread first.
     if (next.action != Action::kAwait || next.operand == 0 || !can_step(state, thread_index))
       continue;
     choices.push_back({Choice::Kind::kStep, static_cast<std::uint8_t>(thread_index), 0});
@@ -201,8 +201,8 @@ void Machine::die(std::size_t member, MachineState& state) {
 
 void Machine::reap(std::size_t member, MachineState& state) {
   state.reaped |= bit(member);
-  // The model executes a store early and makes it visible late. If the store is dropped here, the
-  // member has died before it stored.
+  // A store may still be in the buffer of its thread, where no other thread sees it. Dropping the
+  // store here is the same as a death of the member before the store.
   for (std::size_t thread_index = 0; thread_index < scenario_.threads.size(); ++thread_index)
     if (!is_alive(state, thread_index)) state.threads[thread_index] = {};
   state.memory[scenario_.reaped[member].word()] = number_of(1);

@@ -28,7 +28,7 @@ struct MachineState {
   };
   struct Thread {
     LocalState local;
-    std::uint16_t asleep;  // 1 while it sleeps on a futex
+    std::uint16_t asleep;  // 1 while the thread sleeps on a futex
     std::uint16_t buffered_count;
     std::array<BufferedStore, kBufferedMax> buffer;  // oldest first
   };
@@ -37,7 +37,7 @@ struct MachineState {
   std::uint32_t deaths;
   std::uint32_t dead;    // bits by member
   std::uint32_t reaped;  // bits by member
-  std::uint32_t unused;  // instead of padding
+  std::uint32_t unused;  // takes the place of padding
 
   std::uint64_t fingerprint() const;
 };
@@ -47,7 +47,7 @@ struct Choice {
   enum class Kind : std::uint8_t { kStep, kDrain, kDie, kReap };
   Kind kind = Kind::kStep;
   std::uint8_t index = 0;  // thread, or member for kDie and kReap
-  std::uint8_t entry = 0;  // of the store buffer
+  std::uint8_t entry = 0;  // the place in the store buffer, for kDrain
 };
 
 class Machine {

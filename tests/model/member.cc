@@ -94,7 +94,7 @@ auto Member<Slots>::find_task() -> Task {
     const Value inbox = job_->inbox[static_cast<std::size_t>(number_)].await(0);
     if (inbox >= 1 && !reported_) return Task::kReport;
     if (inbox >= 2 && reported_) return Task::kFollowAnswer;
-    // After the stop, an entered step goes on, but no new step is entered.
+    // After the stop, a member finishes a step that it has entered, but enters no new step.
     const bool may_enter = !reported_ || job_->has(Bug::kEntersAfterReport);
     if (stage_ == Stage::kEnter && !may_enter) return Task::kNothing;
   }
@@ -319,7 +319,8 @@ void Member<Slots>::follow_answer() {
     job_->rolled_back[step].set(1);
   }
   answered_ = true;
-  // An entered step of the common prefix goes on under its own generation.
+  // If this member has entered a step of the common prefix, it completes the step under the step's
+  // own generation.
   if (own_report.completed + own_report.entered <= prefix_) return;
   board_.roll_back();
   arrivals_ = Progress::kPending;

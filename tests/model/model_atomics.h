@@ -62,7 +62,7 @@ struct StoreBugs {
   std::array<bool, static_cast<std::size_t>(Site::kCount)> weak_store{};
   bool word_before_payload = false;
   bool phase_before_data = false;
-  bool split_word = false;  // sequence first, then the payload, then the generation
+  bool split_word = false;  // stores the sequence first, then the payload, then the generation
 
   bool& weak(Site site) { return weak_store[static_cast<std::size_t>(site)]; }
 };
@@ -145,7 +145,7 @@ class Arena {
 
   std::byte* block_;
   std::size_t used_;
-  std::vector<std::int32_t> index_;  // by offset / 4; −1 if the place is not in use
+  std::vector<std::int32_t> index_;  // by the offset of a place / 4; −1 if the place is unused
   std::vector<Entry> words_;
   Execution* execution_ = nullptr;  // borrowed while that execution exists
 };

@@ -43,7 +43,8 @@ auto ProgressLockWithBug::wake_after_finished_calls(bool holder_waits) const -> 
 bool ProgressLockWithBug::end_nap(bool has_work) {
   const bool callers_wait = has(ProgressBug::kProgressTakesBeforeCallers) && waiters() > 0;
   if (callers_wait && is_free()) {
-    // Pretends that no caller waits: removes all waiters, and counts them again afterwards.
+    // Pretends that no caller waits: removes all waiters, calls end_nap(), and adds the waiters
+    // again.
     const int waiting = waiters();
     for (int i = 0; i < waiting; ++i) (void)ProgressLock::end_wait(has_work);
     const bool is_ours = ProgressLock::end_nap(has_work);

@@ -40,10 +40,10 @@ enum class ProgressBug : std::uint8_t {
 };
 
 enum class CallerKind : std::uint8_t {
-  kSubmitsAndWaits,   // in one call
-  kSubmitsThenWaits,  // in two calls
+  kSubmitsAndWaits,   // submit and wait are one call
+  kSubmitsThenWaits,  // submit and wait are two calls
   kSubmitsAndPolls,   // polling makes no progress
-  kTimesOut,          // submits and waits until its time is over, then polls
+  kTimesOut,          // submits and waits until its time limit is over, then polls
 };
 
 struct ProgressOptions {
@@ -86,8 +86,8 @@ class ProgressJob {
  public:
   using ModelDoorbells = BasicDoorbells<ModelAtomics>;
   using Bits = std::uint32_t;  // one per call
-  // The data that the engine guards. `claims` counts the claims a second time, to check the count
-  // of the lock.
+  // The data that the engine guards. `claims` is a second count of the claims, to check the lock's
+  // own count.
   struct GuardedData {
     ProgressLockWithBug lock;
     Bits arrived = 0;  // submitted, and not yet taken over by a holder
@@ -124,7 +124,7 @@ class ProgressJob {
 
   // Marks the calls `finished` as done, and wakes the threads that wait for them.
   void publish(Bits finished, bool holder_waits);
-  // Releases the lock of a holder that does not wait for a call.
+  // Releases the lock. The caller of this function holds the lock without waiting for a call.
   void release();
   // Records whether calls have arrived. Call it inside a critical section.
   void record_arrivals(bool have_arrived);

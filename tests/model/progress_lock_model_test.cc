@@ -136,7 +136,8 @@ TEST(ProgressLock, EveryPlantedBugIsFound) {
   }
 }
 
-// Without the planted bug the same jobs hold, so the test above finds the bug and nothing else.
+// Without the planted bugs, the explorer finds no error in the same jobs. So the test above finds
+// the planted bugs and nothing else.
 TEST(ProgressLock, EachJobHoldsWithoutItsPlantedBug) {
   for (const PlantedBug& planted : planted_bugs()) {
     EXPECT_EQ(explore_progress(planted.name, planted.options).verdict, Verdict::kHolds)

@@ -179,7 +179,7 @@ void Caller::after_submit() {
   }
 }
 
-// Mirrors wait(), up to wait_for().
+// Mirrors the part of wait() that comes before its call of wait_for().
 void Caller::arrive() {
   bool is_done = false;
   bool rings = false;

@@ -130,8 +130,8 @@ class ProgressThread final : public CopiedThread<ProgressThread> {
   Driver driver_;
 };
 
-// Another rank. It enters the calls from that of the last caller to that of the first one. Before
-// the call of caller 0, it waits for what the options say.
+// Another rank. It enters the callers' calls in reverse order: first the call of the last caller.
+// Before the call of caller 0, it waits for what the options say.
 class Peer final : public CopiedThread<Peer> {
  public:
   explicit Peer(ProgressJob& job) : job_(&job) {}

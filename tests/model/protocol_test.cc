@@ -181,7 +181,8 @@ TEST(Protocol, EveryPlantedBugIsFound) {
   }
 }
 
-// Without the planted bug the same jobs hold, so the test above finds the bug and nothing else.
+// Without the planted bugs, the explorer finds no error in the same jobs. So the test above finds
+// the planted bugs and nothing else.
 TEST(Protocol, EachJobHoldsWithoutItsPlantedBug) {
   for (const PlantedBug& planted : planted_bugs()) {
     // A job with a rollback has too many states for this test. WholeJob and LargeJob explore such

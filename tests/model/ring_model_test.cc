@@ -1,4 +1,5 @@
-// Explores the message ring: an end sleeps if it has nothing to receive, or no room to send.
+// Explores the message ring: an end of the ring sleeps if it has nothing to receive, or no room to
+// send.
 #include <gmock/gmock.h>
 
 #include <cstring>

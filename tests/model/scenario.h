@@ -14,7 +14,7 @@ namespace farandole::model {
 struct ThreadSpec {
   std::string name;
   int member = 0;                      // the thread dies with this member
-  bool daemon = false;                 // may wait for ever
+  bool daemon = false;                 // the thread may wait for ever
   std::unique_ptr<ModelThread> start;  // the thread as it begins
 };
 
@@ -23,7 +23,7 @@ struct Scenario {
   std::vector<ThreadSpec> threads;
   std::vector<bool> mortal;  // by member: whether it may die
   int deaths_max = 0;
-  std::vector<Ghost> reaped;  // by member; 1 once it is dead and has no store pending
+  std::vector<Ghost> reaped;  // by member; 1 once the member is dead and has no store pending
   // Once `since` is not 0, only threads of the owner may change the word.
   struct Guard {
     Word word;

@@ -1,6 +1,6 @@
 // SimulatedBoard: the flag board of one host part of a group. As on the real flag board, a member
-// has two lines, writes its entry before its word, and writes only its own lines. The others see a
-// member's writes later, in the order in which they were made; the member itself sees them at once.
+// has two lines, writes its entry before its word, and writes only its own lines. The member itself
+// sees its writes at once; the other members see these writes later, in the same order.
 #pragma once
 
 #include <array>
@@ -77,7 +77,7 @@ class SimulatedBoard {
   };
   // How many members have each word in a slot.
   using Tally = std::map<std::uint64_t, int>;
-  // A member's lines: as it sees them itself, and as the others see them.
+  // A member's two lines: as the member sees them, and as the other members see them.
   struct MemberLines {
     std::array<Line, 2> own_lines;
     std::array<Line, 2> visible_lines;

@@ -99,8 +99,8 @@ void reuse_ids(IdReuse& id_reuse, Items& items) {
   }
 }
 
-// Until the last member has announced something itself, the coordinator also counts it as ready
-// when the second-last member announces a name.
+// As long as the last member has announced nothing, the coordinator counts each name that the
+// second-last member announces for the last member, too.
 Tap decide_too_early(const Script& script) {
   // The groups in which the last member has announced something. All copies of the tap share the
   // set.
@@ -120,7 +120,8 @@ Tap decide_too_early(const Script& script) {
   };
 }
 
-// A follower does not announce again after a Forget.
+// The coordinator forgets an id before it has decided the announced call. A follower then does not
+// announce this call again.
 Tap do_not_announce_again(const Script& /*script*/) {
   return [](Envelope envelope) -> std::vector<Envelope> {
     if (envelope.to != 0) return {std::move(envelope)};
@@ -161,7 +162,7 @@ Tap do_not_examine_again(const Script& /*script*/) {
   };
 }
 
-// After the release, the coordinator still counts the last member as joined.
+// The coordinator counts the last member as joined even after the release of all members.
 Tap stay_joined(const Script& script) {
   return [&script](Envelope envelope) -> std::vector<Envelope> {
     const int last = last_member(script, envelope.group);
@@ -186,8 +187,8 @@ void drop_releases(NoState& /*state*/, Items& items) {
   std::erase_if(items, [](const auto& item) { return std::holds_alternative<ReleaseAll>(item); });
 }
 
-// The coordinator does not compare scales: the tap replaces the scales that the last member
-// announces by those of another member.
+// The coordinator does not compare scales. The tap simulates this: it replaces the scales that the
+// last member announces by the scales of another member.
 Tap do_not_compare_scales(const Script& script) {
   using Scales = std::pair<double, double>;
   auto scales =
@@ -230,7 +231,7 @@ void lose(NoState& /*state*/, std::vector<Announcement>& items) {
   std::erase_if(items, [](const auto& item) { return std::holds_alternative<Item>(item); });
 }
 
-// Without rule A5: a follower that has raised once does not raise again after the answer.
+// Without rule A5: a follower sends raises only in one generation, and never again after a replan.
 struct RaiseState {
   std::optional<std::uint32_t> generation;
 };
@@ -270,7 +271,8 @@ Tap announce_nothing_in_a_plan(const Script& /*script*/) {
   };
 }
 
-// Without rule A6: if a name is announced with a new signature, the coordinator uses the old one.
+// Without rule A6: if a name is announced with a new signature, the coordinator uses the old
+// signature.
 Tap do_not_compare_while_planned(const Script& /*script*/) {
   // (group, name) of each name that has an id
   auto names = std::make_shared<std::set<std::pair<int, std::string>>>();
@@ -291,7 +293,7 @@ Tap do_not_compare_while_planned(const Script& /*script*/) {
   };
 }
 
-// One member switches to the plan before the last issued step.
+// One member switches to the plan one step too early.
 void follow_too_early(NoState& /*state*/, Items& items) {
   for (auto& item : items)
     if (auto* follow = std::get_if<Follow>(&item)) --follow->sequence;
@@ -304,7 +306,7 @@ void plan_another_order(NoState& /*state*/, Items& items) {
       std::reverse(bucket->ids.begin(), bucket->ids.end());
 }
 
-// Without rule A2: a report says that the follower has not entered the next step.
+// Without rule A2: a report says that the follower has not entered the next step, even if it has.
 void report_no_entry(NoState& /*state*/, std::vector<Announcement>& items) {
   for (auto& item : items)
     if (auto* report = std::get_if<Report>(&item)) report->entered = 0;
@@ -347,7 +349,7 @@ void answer_one_too_many(NoState& /*state*/, Items& items) {
     if (auto* answer = std::get_if<Answer>(&item)) ++answer->common_prefix;
 }
 
-// Without rule A3: sequence numbers begin again at 1.
+// Without rule A3: after a replan, sequence numbers begin again at 1.
 void begin_again_at_one(NoState& /*state*/, Items& items) {
   for (auto& item : items)
     if (auto* answer = std::get_if<Answer>(&item)) answer->common_prefix = 0;

@@ -24,7 +24,7 @@ struct NamedBug {
 };
 
 std::vector<NamedBug> all_bugs();
-// Parts of all_bugs().
+// Each of these two functions returns a part of the list of all_bugs().
 std::vector<NamedBug> relay_bugs();
 std::vector<NamedBug> host_bugs();
 

@@ -15,11 +15,10 @@ namespace farandole::sim {
 struct EntryFrame {
   StepIdentity step;
 };
-// The sender's host part enters no more steps.
+// The sender's host part enters no more steps after `entered`.
 struct EndFrame {
-  StepNumber
-      entered;  // the last step for which it has sent an entry; its sequence is 0 if there is none
-  int rank;     // the rank that leaves and so ends the group
+  StepNumber entered;  // the last step for which the host part sent an entry; sequence 0: none
+  int rank;            // the rank that leaves and so ends the group
 };
 using Frame = std::variant<EntryFrame, EndFrame>;
 

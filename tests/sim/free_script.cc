@@ -14,11 +14,11 @@ namespace {
 
 // A script is a list of phases. In a phase, every member of a group makes the same calls, each
 // once. Programs cannot deadlock, because each phase keeps one of two rules. With the first rule, a
-// program submits all its calls of the phase before it waits for any of them. Until then, it waits
-// only for calls of earlier phases. With the second rule, all programs make their calls in one
-// order. In some phases, the members of a group may join. Each member joins in one of these phases,
-// after some calls of that phase, and then makes no calls until the release. After the last of
-// these phases, programs may wait for the release.
+// program submits all its calls of the phase before it waits for any of these calls. Before its
+// last submission, the program waits only for calls of earlier phases. With the second rule, all
+// programs make their calls of the phase in one order. In some phases, the members of a group may
+// join. Each member joins in one of these phases, after some calls of that phase, and then makes no
+// calls until the release. After the last of these phases, programs may wait for the release.
 struct Phase {
   struct Join {
     int call;
@@ -91,7 +91,8 @@ class JobWriter {
     int call = -1;
     int phases_left = 0;                    // 0: no member is joining
     std::map<int, int> phases_before_join;  // of each worker; negative after its join
-    // For each worker: how many calls it makes before its join in the phase of the join.
+    // For each worker, in the phase in which it joins: how many calls of this phase it makes before
+    // the join.
     std::map<int, int> calls_before_join;
   };
 
@@ -224,8 +225,8 @@ class ProgramWriter {
   const Call& call(int number) const { return script_.calls[static_cast<std::size_t>(number)]; }
 
   // Adds a join after the worker's calls in the join's group. If `at_once`, the join comes directly
-  // after them. A phase in which all programs use one order needs this, because other programs may
-  // already wait for a call that needs the join.
+  // after them. This is necessary in a phase in which all programs use one order: other programs
+  // may wait for a call that cannot be decided before the join.
   void add_join(std::vector<int>& calls, int join, bool at_once) {
     auto place = std::find_if(calls.rbegin(), calls.rend(), [&](int number) {
                    return call(number).group == call(join).group;

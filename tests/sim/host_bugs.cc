@@ -55,8 +55,7 @@ Frames lose_every_tenth(EntryCount& count, const RoutedFrame& frame) {
   return {frame};
 }
 
-// From the fifth entry on, every channel to a host part with a higher index is interrupted for
-// ever.
+// Every channel to a host part with a higher index loses its fifth entry and all later entries.
 Frames partition_for_ever(EntryCount& count, const RoutedFrame& frame) {
   if (++count.entries >= 5 && frame.from < frame.to) return {};
   return {frame};

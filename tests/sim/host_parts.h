@@ -12,9 +12,9 @@
 
 namespace farandole::sim {
 
-// A member that leaves the group, as this host part knows it. A rank on this host counts when it
-// wants to leave or has left. A rank on another host counts when lane 0 is notified of its leave.
-// The tickets say in which order this host learned of the leaves.
+// A member that leaves the group, as this host part knows it. A rank on this host counts as leaving
+// when it wants to leave or has left. A rank on another host counts as leaving when lane 0 is
+// notified of its leave. The tickets say in which order this host learned of the leaves.
 struct KnownLeave {
   int rank;
   std::uint32_t ticket;
@@ -30,7 +30,7 @@ struct HostPart {
 // A host with its doorbells.
 struct Host {
   std::vector<int> workers;
-  EndedRanks ended = {};  // what the doorbells say
+  EndedRanks ended = {};  // the deaths and leaves that the doorbells report
   std::uint32_t tickets = 0;
 };
 
@@ -60,12 +60,12 @@ class Hosts {
 
   // What the members of a host part know about the ends of ranks.
   EndedRanks ended_in(int group, int part);
-  // Which other hosts notice a worker's death themselves, because their connections to it break.
-  // Lanes connect the members with the same index. The lanes of the world count, too, because all
-  // workers are its members.
+  // Returns the other hosts that notice a worker's death themselves, because their connections to
+  // the worker break. Lanes connect the members with the same index. The lanes of the world count,
+  // too, because all workers are members of the world.
   std::vector<int> hosts_connected_to(int worker) const;
-  // Which other hosts a worker tells about a death. A worker tells the other hosts of each group in
-  // which it has lane 0. The world counts, too.
+  // Returns the hosts that a worker notifies of a death: the other hosts of each group in which the
+  // worker is lane 0. The world counts as such a group, too.
   std::vector<int> hosts_notified_by(int worker) const;
 
  private:

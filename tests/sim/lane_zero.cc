@@ -29,9 +29,9 @@ void LaneZero::take_entry(Part& part, const EntryFrame& frame) {
   part.entries.store(step, {});
 }
 
-// A host part answers only if it has sent no entry of the step that the end names, and no entry of
-// a later step. Otherwise, the sender and the other hosts that have entered that step do not wait
-// for an entry.
+// A host part answers an EndFrame only if it has sent no entry of the step that the frame names,
+// and no entry of a later step. If it has sent such an entry, no other host waits for a further
+// entry of this host part.
 void LaneZero::take_end(Part& part, const EndFrame& frame) {
   part.end = frame;
   if (closed_by_) return;

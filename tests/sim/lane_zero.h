@@ -1,7 +1,7 @@
 // LaneZero: what member 0 of a host part, here called lane 0, does for its part. When all members
-// of the part have entered a step, it tells the other hosts, and finds out whether the members on
-// all hosts have entered the step. It also decides after which step the group ends for its part. It
-// does no I/O: it takes frames and returns frames.
+// of the part have entered a step, lane 0 tells the other hosts, and finds out whether the members
+// on all hosts have entered the step. Lane 0 also decides after which step the group ends for its
+// part. This class does no I/O: it takes frames and returns frames.
 //
 // A host part is *closed* once lane 0 knows that a member of the group has left or wants to leave.
 // From then on, lane 0 sends no entry. A step for which it has sent an entry is still open: other
@@ -28,7 +28,7 @@ class LaneZero {
     kOpen,          // some host may still enter the step
     kEnteredByAll,  // all hosts have entered it, with equal identities
     kMispredicted,  // all hosts have entered it, with different identities
-    kNeverEntered,  // some host has not entered it and never will
+    kNeverEntered,  // some host will never enter the step
   };
 
   // `flaws` must outlive this object.
@@ -65,8 +65,8 @@ class LaneZero {
   int own_part_;
   const Flaws& flaws_;
   std::vector<Part> parts_;
-  StepNumber last_entered_ = {.generation = 1, .sequence = 0};  // the last step that was entered
-  std::uint32_t generation_ = 1;  // of the last entry; only for a planted bug
+  StepNumber last_entered_ = {.generation = 1, .sequence = 0};  // our host part's last entered step
+  std::uint32_t generation_ = 1;  // the generation of the last entry; only for a planted bug
   std::optional<int> closed_by_;
   std::deque<std::pair<int, Frame>> outgoing_;
   bool has_answered_ = false;

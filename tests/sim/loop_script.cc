@@ -298,8 +298,9 @@ class LoopWriter {
     for (const auto& [group, signature] : batch) names.emplace(group, signature.name);
   }
 
-  // Returns whether each transition between two variants that occurs from `iteration` on has
-  // occurred at least four times before.
+  // Returns whether the group has learned all transitions between variants before `iteration`. A
+  // transition that occurs in this or a later iteration must have occurred at least four times
+  // before.
   bool all_transitions_known_from(int iteration) const {
     std::map<std::pair<int, int>, int> times_seen;
     for (int number = disturbed_iterations_ + 1; number < static_cast<int>(pattern_.size());
@@ -317,7 +318,7 @@ class LoopWriter {
   bool is_large_;
   Style style_;
   Order order_;
-  // The name table holds fewer names than the job uses, so plans lose names.
+  // If true, the name table holds fewer names than the job uses, so plans lose names.
   bool forgets_names_ = false;
   std::vector<Variant> variants_;
   std::map<std::pair<int, std::string>, Signature> signatures_;  // by group and name

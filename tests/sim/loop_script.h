@@ -7,8 +7,8 @@
 
 namespace farandole::sim {
 
-// The predictor learns a loop with a period of at most four iterations in at most this number of
-// iterations.
+// If a loop has a period of at most four iterations, the predictor learns the loop in at most this
+// number of iterations.
 inline constexpr int kIterationsToLearn = 40;
 
 // Adds the calls and the programs to a script that already has workers, groups and options.

@@ -14,7 +14,7 @@
 namespace farandole::sim {
 namespace {
 
-constexpr int kNames = 4;  // so few that programs often submit a name that is in use
+constexpr int kNames = 4;  // few names, so programs often submit a name that is in use
 
 class NamesWriter {
  public:
@@ -37,8 +37,8 @@ class NamesWriter {
   using UnnamedKind = std::pair<int, Operation>;  // (group, operation)
 
   // Adds a call to all programs. It follows the documented rules of names. A name is in use from
-  // the submission of a call until the program has waited for the call. Automatic names begin again
-  // when the program has waited for all unnamed calls of the operation.
+  // the submission of a call until the program has waited for the call. The numbers in automatic
+  // names begin again at 0 when the program has waited for all unnamed calls of the operation.
   void submit() {
     const int group = random_.below(static_cast<int>(script_.groups.size()));
     const bool unnamed = random_.chance(60);
@@ -88,7 +88,7 @@ class NamesWriter {
   std::vector<Action> program(int worker) {
     std::vector<Action> actions;
     std::vector<int> pollable;   // calls submitted, not yet waited for, and not dropped
-    std::vector<int> waitable;   // those that the program will wait for
+    std::vector<int> waitable;   // calls that the program will wait for
     std::vector<int> droppable;  // calls in pollable that the program never waits for
     const int pauses_percent = random_.below(15);
     for (Action action : common_actions_) {
@@ -141,7 +141,7 @@ class NamesWriter {
   };
   struct UnnamedCalls {
     int next_index = 0;
-    int open_count = 0;  // how many the program has not waited for
+    int open_count = 0;  // the calls that the program has not waited for
   };
 
   Random& random_;
@@ -149,7 +149,7 @@ class NamesWriter {
   std::vector<Action> common_actions_;
   std::vector<OpenCall> open_calls_;
   std::set<int> never_waited_for_;          // calls
-  std::map<Name, Operation> names_in_use_;  // with the operation that uses each name
+  std::map<Name, Operation> names_in_use_;  // for each name: the operation that uses it
   std::map<UnnamedKind, UnnamedCalls> unnamed_calls_;
 };
 

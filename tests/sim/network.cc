@@ -115,9 +115,9 @@ void Network::send_death(int from_host, int to_host, int worker) {
 
 // Most writes become visible at once, because a store becomes visible much faster than a message
 // arrives.
-void Network::schedule_settles(int group, int member, int writes) {
+void Network::schedule_settles(int group, int member, int count) {
   auto& last = last_settle_times_[{group, member}];
-  for (; writes > 0; --writes) {
+  for (; count > 0; --count) {
     const Time delay = random_.chance(70) ? 0 : random_.between(0, delay_max_);
     last = std::max(last, timeline_.now() + delay);
     timeline_.add(last, Settle{group, member});

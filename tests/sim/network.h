@@ -43,10 +43,10 @@ struct Run {  // a worker does everything that it can do now
 struct Die {
   int worker;
 };
-struct ShowLeave {  // the others can see that a worker has left the job
+struct ShowLeave {  // the other workers can see that a worker has left the job
   int worker;
 };
-struct NotifyWorker {  // a worker is notified which others have died or left
+struct NotifyWorker {  // a worker is notified which other workers have died or left
   int worker;
 };
 struct DeliverFrame {  // the first frame of a channel arrives at a host part
@@ -55,7 +55,7 @@ struct DeliverFrame {  // the first frame of a channel arrives at a host part
   int to;
   bool is_entry;
 };
-struct NotifyHostOfDeath {  // a host hears of the death of a worker on another host
+struct NotifyHostOfDeath {  // a host is notified of the death of a worker on another host
   int host;
   int worker;
 };
@@ -116,9 +116,9 @@ class Network {
   }
   // How many partitions have delayed at least one message or frame.
   std::uint64_t partitions_used() const { return partitions_used_.size(); }
-  // Adds one Settle event for each of the last `writes` writes that a member has made on its board,
-  // in order.
-  void schedule_settles(int group, int member, int writes);
+  // Adds one Settle event for each of the last `count` writes of a member to its board, in the
+  // order of the writes.
+  void schedule_settles(int group, int member, int count);
   // The time at which the others see all writes that a member has made on its board so far.
   Time settled_at(int group, int member) const;
   std::uint64_t messages() const { return messages_; }

@@ -47,7 +47,7 @@ AgreementOptions random_options(Random& random, Time delay_max) {
 
 namespace {
 
-// Any operation but a join.
+// Any operation except a join.
 Operation random_operation(Random& random) {
   constexpr int kJoin = static_cast<int>(Operation::kJoin);
   const int drawn = random.below(static_cast<int>(kOperations.size()) - 1);

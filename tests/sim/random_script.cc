@@ -119,7 +119,7 @@ void add_leaves(std::uint64_t seed, Script& script) {
     auto& program = script.programs[static_cast<std::size_t>(random.below(script.workers))];
     program.erase(program.begin() + random.below(static_cast<int>(program.size())), program.end());
     if (!script.hosts.empty() &&
-        random.chance(50)) {  // so that the worker has entered its last step
+        random.chance(50)) {  // gives the worker time to enter its last step
       const Time time = random.between(1, 20) * script.delay_max;
       program.emplace_back(Pause{time, false});
       script.pauses += time;

@@ -47,7 +47,8 @@ std::map<std::string, std::vector<int>> call_errors_of(const Call& call) {
   return call_errors;
 }
 
-// Error texts cut long lists of ranks, so an error needs to contain only this part of a text.
+// Error texts cut long lists of ranks. So the referee requires only the beginning of the expected
+// text.
 std::string first_bytes(const std::string& text) { return text.substr(0, 20); }
 
 bool is_later(std::uint32_t a, std::uint32_t b) { return static_cast<std::int32_t>(a - b) > 0; }
@@ -223,8 +224,8 @@ void Referee::record_agreement(int group, int worker) {
   for (const int number : agreed.calls) check_own_part(worker, number, entered);
 }
 
-// One member has seen that all have entered this step number, so they must have entered the same
-// decision.
+// One member has seen that all members have entered this step number. So all members must have
+// entered the same decision.
 void Referee::check_same_decision(int group, const AgreedDecision& agreed) {
   const auto& members = script_.members(group);
   const auto& record = record_of(group);

@@ -1,5 +1,5 @@
-// Referee: watches the whole job and reports the first violation of a rule. Unlike any member, it
-// sees at once what each member has entered.
+// Referee: watches the whole job and reports the first violation of a rule. It sees at once what
+// each member has entered, which no member can.
 #pragma once
 
 #include <cstddef>
@@ -24,8 +24,8 @@ std::string text_of(const StepNumber& step_number);
 
 enum class Outcome : std::uint8_t { kNone, kInFlight, kDone, kRejected, kLost };
 
-// A decision that a member enters, and the numbers of the member's calls in this decision. A joined
-// member has none.
+// A decision that a member enters, and the numbers of the member's calls in this decision. A member
+// that has joined has no calls.
 struct EnteredDecision {
   Decision decision;
   std::vector<int> calls;
@@ -87,14 +87,14 @@ class Referee {
   void record_misprediction(int group, int worker, const StepNumber& step_number);
   void record_end_sent() { ++multi_host_counts_.ends_sent; }
   void record_end_answered() { ++multi_host_counts_.ends_answered; }
-  // A host part gives up a step that its members have all entered, because another host never
-  // enters it.
+  // All members of a host part have entered a step. The host part gives up this step, because
+  // another host never enters it.
   void record_step_given_up() { ++multi_host_counts_.steps_given_up; }
-  // An answer makes members roll back while entries are on their way.
+  // The answer of a replan makes members roll back while entries are on their way.
   void record_rollback_with_entries_in_flight(int group, std::uint32_t generation);
 
-  // Checks that all calls have ended as they must. Call it when no events are left, if no worker
-  // has died.
+  // Checks that all calls have ended as the rules require. Call it when no events are left, if no
+  // worker has died.
   void check_end();
 
   MultiHostCounts multi_host_counts() const;
@@ -111,9 +111,9 @@ class Referee {
  private:
   struct Member {
     std::size_t completed = 0;               // number of completed decisions
-    std::optional<EnteredDecision> entered;  // entered, and not completed or rolled back yet
+    std::optional<EnteredDecision> entered;  // not completed or rolled back yet
     std::uint32_t generation_last = 1;       // the last generation among its entries
-    int calls = 0;                           // submitted since its last join
+    int calls = 0;                           // how many calls it has submitted since its last join
     std::size_t joins = 0;
   };
   // A decision that all members have entered.
@@ -127,9 +127,9 @@ class Referee {
     std::vector<AgreedDecision> agreed_decisions;
     // for each name: the calls that are not decided yet
     std::map<std::string, std::deque<int>> undecided;
-    // For each release: the number of calls that the last worker to join had submitted, and the
-    // number of this worker. The worker with the most calls counts as the last; of several such
-    // workers, the highest one.
+    // For each release: how many calls the last worker that joined had submitted, and the number of
+    // this worker. The worker with the most calls counts as the last. If several workers have the
+    // most calls, the worker with the highest number counts.
     std::vector<std::pair<int, int>> joined_last;
     std::size_t releases = 0;
   };
@@ -177,7 +177,7 @@ class Referee {
   const Script& script_;
   std::vector<GroupRecord> group_records_;
   std::vector<std::vector<Participation>> participations_;  // by call and worker
-  // For each worker: how many of its calls it has seen end.
+  // For each worker: the number of its calls of which its program has observed the end.
   std::vector<std::uint32_t> ends_observed_;
   // For each call: the text that the first member received.
   std::map<int, std::string> rejections_seen_;

@@ -95,7 +95,8 @@ class SimulatedGroup {
     Bytes bytes;
   };
 
-  // Runs `function`. If it belongs to the coordinator's member, adds the time that it took.
+  // Runs `function` for a member. If this member is the coordinator, adds the time of the run to
+  // coordinator_time_.
   template <class Function>
   auto timed(const Member& member, Function function) {
     if (member.number != 0) return function();
@@ -218,7 +219,7 @@ class SimulatedGroup {
   std::deque<SentMessage> network_;
   TimePoint now_;
   std::uint32_t steps_ = 0;
-  std::size_t completed_ = 0;  // how many tensors, in this step
+  std::size_t completed_ = 0;  // tensors that are completed in this step
   int mispredicted_ = 0;
   StepCost cost_;
   Clock::duration coordinator_time_ = {};
@@ -259,7 +260,7 @@ ScaleCosts measure_scale(int members, int tensors, int hosts) {
     silent = costs.planned.messages == 0 ? silent + 1 : 0;
     CHECK(costs.steps_to_plan < kStepsMax, "the plan is learned soon");
   }
-  costs.steps_to_plan -= 3 - 2;  // without the three silent steps, but with the two before the loop
+  costs.steps_to_plan -= 3 - 2;  // the loop counts three silent steps; two steps came before
   return costs;
 }
 
@@ -278,7 +279,7 @@ HorovodModel horovod_cached_gloo(int members) {
 }
 
 HorovodModel horovod_uncached_mpi(int members, int tensors) {
-  constexpr std::uint64_t kMessageBytes = 80;  // of a request, or of a response
+  constexpr std::uint64_t kMessageBytes = 80;  // the size of a request or response for one tensor
   const auto p = static_cast<std::uint64_t>(members);
   const auto list = static_cast<std::uint64_t>(tensors) * kMessageBytes;
   return {"Horovod, uncached, MPI (model)", 4 * (p - 1), 2 * (p - 1) + 2 * log2_rounded_up(members),

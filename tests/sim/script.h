@@ -24,8 +24,9 @@ namespace farandole::sim {
 struct Call {
   int group = 0;
   Signature common;
-  // The signatures of the workers that do not submit `common`, by worker. They make the group
-  // reject the call. In a join, only the name differs, and this is not an error.
+  // The signatures of the workers that do not submit `common`, by worker. If the call is not a
+  // join, these signatures make the group reject the call. In a join, only the name differs, and
+  // this is not an error.
   std::map<int, Signature> odd_signatures = {};
   std::vector<int> makers = {};  // ascending, not empty
   std::vector<int> joined = {};  // ascending; the members that have joined before this call
@@ -48,7 +49,8 @@ struct Call {
   }
   // The value that a worker adds to the sum.
   static std::int64_t value(int call, int worker) { return call * 1000003LL + worker * 7919LL + 1; }
-  // How many rows a worker brings to an all-gather or alltoall: differs by worker, possibly 0.
+  // How many rows a worker contributes to an all-gather or alltoall. Each worker may have another
+  // number of rows, even 0.
   std::int64_t declared_count(int call, int worker) const {
     const bool ragged = row_of(common.operation).shape_rule == ShapeRule::kAllButFirst;
     return ragged ? (call * 31LL + worker * 17LL) % 5 : 0;
@@ -58,12 +60,12 @@ struct Call {
 // The actions of a program; calls are given by their numbers.
 struct Submit {
   int call;
-  bool twice;  // submit a second time at once, which must fail
+  bool twice;  // submit a second time without a wait; this must fail
 };
 struct SubmitBatch {  // submit all or none, in this order
   std::vector<int> calls;
 };
-struct SubmitInPolledOrder {  // submit `first`, then `second`; the reverse if `polled` is not done
+struct SubmitInPolledOrder {  // `first`, then `second`; in reverse order if `polled` is not done
   int polled;
   int first;
   int second;
@@ -90,8 +92,8 @@ struct BeginIteration {  // begin an iteration of a loop
   int iteration;
 };
 struct Leave {  // leave the job without an error; always the last action
-  // If true, the worker leaves although others may wait for it. If false, it leaves when its calls
-  // have ended.
+  // If true, the worker leaves although other workers may wait for it. If false, the worker leaves
+  // when its calls have ended.
   bool is_early;
 };
 using Action = std::variant<Submit, SubmitBatch, SubmitInPolledOrder, SubmitRejected, Poll, Drop,
@@ -114,7 +116,7 @@ struct Partition {
   int to;
   Time begin;
   Time end;
-  std::optional<Traffic> traffic = {};  // empty if it stops all traffic
+  std::optional<Traffic> traffic = {};  // the traffic that it stops; empty: all
 };
 
 // All workers of a host are stopped, as in SIGSTOP.
@@ -126,9 +128,9 @@ struct HostPause {
 
 struct Script {
   int workers = 0;
-  std::vector<std::vector<int>> groups;   // the workers of each, ascending
+  std::vector<std::vector<int>> groups;   // the workers of each group, ascending
   std::vector<AgreementOptions> options;  // by group
-  std::vector<int> hosts;                 // by worker; empty if all are on one host
+  std::vector<int> hosts;                 // by worker; empty if all workers are on one host
   std::vector<Call> calls;
   std::vector<std::vector<Action>> programs;  // by worker
   std::vector<Death> deaths;
@@ -138,7 +140,7 @@ struct Script {
   std::vector<HostPause> host_pauses;
   Time delay_max = 0;  // the longest delay of a message, a wake-up or a flag
   Time pauses = 0;     // the sum of all pauses of programs and hosts, and of all partitions
-  // From this iteration on, the programs only repeat what they have done before. If
+  // In this and all later iterations, the programs only repeat what they have done before. If
   // must_fall_silent, no control message may be sent after all programs have begun this iteration.
   std::optional<int> repeats_from = {};
   bool must_fall_silent = false;

@@ -28,9 +28,9 @@ struct SimulationResult {
   std::uint64_t digest = 0;            // of the whole story
   std::deque<std::string> lines;       // the end of the story
   std::uint64_t steps = 0;
-  // of `steps`: those in which some joined member took part
+  // of `steps`: steps in which a member that had joined took part
   std::uint64_t steps_joined = 0;
-  std::uint64_t steps_fused = 0;  // of `steps`: those with several calls
+  std::uint64_t steps_fused = 0;  // of `steps`: steps that fused several calls
   std::uint64_t rejections = 0;
   std::uint64_t releases = 0;
   std::uint64_t rollbacks = 0;

@@ -94,7 +94,7 @@ struct Counter {
   void operator()(const Stop& /*item*/) {}
   void operator()(const Answer& item) {
     ++(item.fragment == 0 ? counts.answers_to_learn : counts.answers_with_plan);
-    joined = false;  // earlier announcements do not count any more
+    joined = false;  // the answer of a replan cancels all earlier announcements
   }
   void operator()(const AddBucket& item) {
     counts.buckets_of_several += item.ids.size() > 1 ? 1 : 0;

@@ -1,5 +1,5 @@
-// WireWatch: reads the messages of one group and checks the rules of the format: the size of a
-// message and the bound of the name table. A member that knows the id of a signature must not
+// WireWatch: reads the messages of one group and checks the rules of the format: the limits for the
+// size of a message and for the name table. A member that knows the id of a signature must not
 // announce the signature in full.
 #pragma once
 

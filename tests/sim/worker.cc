@@ -81,9 +81,9 @@ void SimulatedWorker::die() {
 }
 
 // Does what Memberships::end_failed_groups() does. Before a group ends because of a leave, its
-// members finish the step that all have entered, and enter no other step. After a death that step
-// may be lost, so the members go on as before until their groups end. If a rank leaves a group that
-// spans hosts, lane 0 decides where the group ends.
+// members finish the step that all have entered, and enter no other step. After a death, such a
+// step may be lost. So the members enter and complete steps as before, until their groups end. If a
+// rank leaves a group that spans hosts, lane 0 decides after which step the group ends.
 void SimulatedWorker::notify() {
   const auto has_ended = [this](const auto& entry) { return is_over(entry.second); };
   if (!alive_) return;
@@ -124,7 +124,7 @@ void SimulatedWorker::notify() {
 
 void SimulatedWorker::end(Membership& membership, const Status& status) {
   membership.open_decision.reset();
-  membership.agreement.reset();  // destroyed before the signatures that it borrows
+  membership.agreement.reset();  // the agreement borrows signatures, so it is destroyed before them
   membership.inbox.clear();
   submissions_.end_group(static_cast<GroupId>(membership.group), status);
   for (const auto& [call_id, running] : membership.in_flight) {
@@ -260,8 +260,8 @@ void SimulatedWorker::add_entry_to_story(const Membership& membership,
   }
 }
 
-// The identity as the board holds it: mixed with the step number, so that a repeated entry never
-// looks like an earlier one.
+// The identity as the board holds it. It is mixed with the step number, so that equal decisions in
+// different steps have different values on the board.
 std::uint64_t SimulatedWorker::mixed_identity(const OpenDecision& open_decision) const {
   if (dependencies_.flaws.identity_without_step_number) return open_decision.identity;
   return open_decision.identity ^ SimulatedBoard::word_of(open_decision.entered.step_number());
@@ -280,7 +280,7 @@ Entry SimulatedWorker::entry_of(const OpenDecision& open_decision) const {
   return entry;
 }
 
-// Writes the entry first, then its word; the others see both later.
+// Writes the entry first, then its word. The other members see both later.
 void SimulatedWorker::write(Membership& membership) {
   const auto step_number = membership.open_decision->entered.step_number();
   board(membership)
@@ -303,8 +303,7 @@ void SimulatedWorker::roll_back(Membership& membership) {
     dependencies_.referee.report_problem(
         format_text("worker {} rolls back {} of group {}, though it saw its agreement", number_,
                     text_of(step_number), membership.group));
-  // The line on the board stays. No member takes it for a new entry, because its generation is
-  // over.
+  // The line on the board stays. The other members ignore it, because its generation is over.
   membership.open_decision.reset();
 }
 
@@ -381,7 +380,7 @@ bool SimulatedWorker::try_complete_step(Membership& membership) {
   if (!membership.open_decision || membership.open_decision->state != OpenDecision::State::kAgreed)
     return false;
   if (dependencies_.referee.problem()) return false;
-  if (membership.may_enter && dependencies_.random.chance(10)) {  // the step takes its time
+  if (membership.may_enter && dependencies_.random.chance(10)) {  // sometimes the step takes longer
     wake();
     return false;
   }
@@ -445,8 +444,8 @@ void SimulatedWorker::end_step(Membership& membership, const OpenDecision& open_
   }
 }
 
-// Runs some actions of the program. Returns true if the worker should run again soon: the program
-// goes on, or its submissions may have decided something here.
+// Runs some actions of the program. Returns true if the worker should run again soon: its program
+// can go on, or the program's submissions may have led to a decision on this worker.
 bool SimulatedWorker::step_program() {
   bool has_acted = false;
   for (int count = dependencies_.random.between(1, 4); count > 0 && !has_finished(); --count) {
@@ -477,7 +476,7 @@ bool SimulatedWorker::act(const SubmitBatch& action) {
   return true;
 }
 
-// Does what a program does to ask whether a call has ended. Also returns true if the program no
+// Does what a program does to ask whether a call has ended. Returns true also if the program no
 // longer has a handle of the call.
 bool SimulatedWorker::poll(int number) {
   const Handle handle = handles_[static_cast<std::size_t>(number)];

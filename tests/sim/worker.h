@@ -70,7 +70,7 @@ class SimulatedWorker {
   // One of this worker's calls, until it ends.
   struct RunningCall {
     int call;
-    Record* record;  // the agreement borrows its signature
+    Record* record;  // the agreement borrows the signature in the record
   };
   // A decision that this member has entered, and has not completed or rolled back yet.
   struct OpenDecision {
@@ -81,7 +81,7 @@ class SimulatedWorker {
       kAgreed,
     };
     EnteredDecision entered;
-    std::uint64_t identity = 0;  // the board holds it combined with the step number
+    std::uint64_t identity = 0;  // the board stores it mixed with the step number
     State state = State::kReading;
     int reads = 0;  // how many reads read_board() has made: first the words, then the identities
     bool identity_differs = false;

@@ -93,7 +93,8 @@ bool SimulatedWorker::run_lane_0(Membership& membership) {
 }
 
 // Sends the entry of a step that all members of the host part have entered. Then checks whether all
-// hosts have entered the step with equal identities. Returns whether the result is known now.
+// hosts have entered the step with equal identities. Returns true if it finds that all hosts have
+// entered the step number, with equal or with different identities.
 bool SimulatedWorker::check_entered_by_all_hosts(Membership& membership) {
   auto& open_decision = membership.open_decision;
   const auto& flaws = dependencies_.flaws;
@@ -129,7 +130,7 @@ bool SimulatedWorker::check_entered_by_all_hosts(Membership& membership) {
   return false;
 }
 
-// Whether a step is running, or may still have to run.
+// Whether the open step is running, or may still be entered by all hosts and must then run.
 bool SimulatedWorker::has_open_step(const Membership& membership) const {
   const auto& open_decision = membership.open_decision;
   if (!open_decision || dependencies_.flaws.ends_at_once) return false;
@@ -207,7 +208,7 @@ void SimulatedWorker::record_own_leave(Membership& membership) {
   dependencies_.timeline.add(dependencies_.timeline.now() + delay, Run{lane_0});
 }
 
-// Whether no other member needs this one any more.
+// Whether this member may leave, because no other member needs it any more.
 bool SimulatedWorker::may_leave(const Membership& membership) const {
   if (is_over(membership)) return true;
   const auto& open_decision = membership.open_decision;

@@ -223,8 +223,8 @@ void write_counting(Job& job) {
   }
 }
 
-// Only rank 0 waits for the loss before the gradients. The call at the end of an epoch has a new
-// name.
+// Only rank 0 waits for the loss before it submits the gradients. The call at the end of an epoch
+// has a new name.
 void write_printing_once_per_epoch(Job& job) {
   for (int epoch = 0; epoch < 12; ++epoch) {
     for (int step = 0; step < 10; ++step) {

@@ -59,7 +59,8 @@ def run(environment: Path, *words: str | Path) -> subprocess.CompletedProcess[st
     path = os.pathsep.join([str(environment), own_commands, os.environ.get("PATH", "")])
     # The libraries must not look for files on the network, which may be missing.
     variables = {"PATH": path, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
-    # `farandole run` would take the Python in the folder of the command, which lacks the libraries.
+    # `farandole run` would use the Python in the folder of the command. This Python lacks the
+    # libraries.
     python = str(environment / "python")
     return subprocess.run(
         [python if word == "python" else str(word) for word in words],

@@ -23,8 +23,8 @@ PYTHON_NAME = re.compile(r"_?Py[A-Z_]")
 
 
 def make_stubs(libraries: Path) -> list[str]:
-    """`libraries` is torch's folder of shared libraries. Make the missing ones there, because the
-    loader looks for them there. Return their names."""
+    """`libraries` is torch's folder of shared libraries. Make the missing libraries there, because
+    the loader looks for them there. Return their names."""
     libraries_of_torch = sorted(path for path in libraries.iterdir() if ".so" in path.name)
     needed_names = {
         name for path in libraries_of_torch for name in NEEDED.findall(_text("readelf", "-d", path))

@@ -67,7 +67,7 @@ def first_not_passed(passed_checks: list[str]) -> str:
 
 
 def install(name: str, *words: str) -> Path:
-    """Return a folder build/versions/NAME with the packages of these words for pip."""
+    """Return a folder build/versions/NAME with the packages that pip installs for these words."""
     folder = ROOT / "build/versions" / name
     if not (folder / "complete").exists():
         shutil.rmtree(folder, ignore_errors=True)

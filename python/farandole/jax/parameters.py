@@ -48,7 +48,7 @@ def broadcast_parameters(
 
 def _check_paths(params: Any, process_set: Group) -> None:
     """Raise CallError on all members if their pytrees have different paths, or the same paths in
-    different orders, as an OrderedDict may have them. The broadcast pairs the leaves by their
+    another order, which is possible with an OrderedDict. The broadcast pairs the leaves by their
     order."""
     leaves, _ = jax.tree_util.tree_flatten_with_path(params)
     paths = json.dumps([jax.tree_util.keystr(path) for path, _ in leaves])

@@ -84,7 +84,7 @@ class TracedCall(NamedTuple):
 
 
 class _CallEffect(effects.Effect):
-    def __repr__(self) -> str:  # JAX shows it in errors
+    def __repr__(self) -> str:  # JAX shows this text in errors
         return "a call of farandole"
 
 
@@ -93,7 +93,7 @@ class _OrderedCallEffect(_CallEffect):
 
 
 # Without the unordered effect, JAX would start a program from lower().compile() on a fast path that
-# loses the token.
+# loses the token, which keeps the calls in order.
 _ORDERED_EFFECT, _UNORDERED_EFFECT = _OrderedCallEffect(), _CallEffect()
 effects.ordered_effects.add_type(_OrderedCallEffect)
 for _effect_set in (
@@ -122,8 +122,8 @@ def bind(call: TracedCall, inputs: Sequence[Any]) -> list[Any]:
 
 
 def wait_for_programs() -> None:
-    """Wait until the calls of all compiled programs that are running are done. If one has failed,
-    raise its error once."""
+    """Wait until all compiled programs that are running have finished their calls. If a program has
+    failed, raise its error once."""
     try:
         jax.effects_barrier()
     except jax.errors.JaxRuntimeError:
@@ -236,8 +236,8 @@ def _transpose(cotangents: Sequence[Any], *inputs: Any, call: TracedCall) -> lis
 
 def _with_equal_rows(backward_call: Backward, rows: int) -> Backward:
     """Make all members gather the same number of rows, as jit requires. If the rows of a
-    reducescatter cannot be divided equally, the last members have one row less, so they also send a
-    row of zeros."""
+    reducescatter cannot be divided equally, the last members have one row less, so these members
+    also send a row of zeros."""
     member_count = backward_call.operation.group.size()
     if rows % member_count == 0:
         return backward_call

@@ -28,8 +28,8 @@ from jax._src.lib.mlir import ir
 from farandole import core, lifecycle
 
 FFI_TARGET = "farandole_call"
-# The value of this attribute of a call is the program's number; until the program is compiled, it
-# is the number of the job in which the call was traced.
+# This attribute of a call has the number of the job in which the call was traced. When the program
+# is compiled, the attribute has the program's number instead.
 PROGRAM_ATTRIBUTE = "program"
 _EXECUTABLES_MAX = 256
 

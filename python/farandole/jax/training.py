@@ -23,8 +23,8 @@ Optimizer = TypeVar("Optimizer")
 def combines_gradients(gradients: Any, group: Group) -> bool:
     """Return whether this rank combines its gradients, a pytree, with those of other ranks. A rank
     outside of the group keeps its own gradients. The exception is a program that is compiled in an
-    elastic job: it would not notice if the rank became a member later. So this program makes the
-    call, which raises an error."""
+    elastic job: such a program would not notice if the rank became a member later. So it makes the
+    call even outside of the group, and the call raises an error."""
     if group.included() is not False:
         return True
     leaves = jax.tree.leaves(gradients) if lifecycle.is_elastic() else []
@@ -91,8 +91,8 @@ class _GradientCombination:
 
         @shared_params.defjvp
         def derivative(params: Any, tangents: Any) -> Any:
-            # The tangents are equal on all ranks, so this allreduce does not change them. It is
-            # needed for its transpose, which averages the gradients.
+            # The tangents are equal on all ranks, so this allreduce does not change them. JAX also
+            # transposes this allreduce: the transpose averages the gradients.
             name = f"{self.name}.loss_gradients"
             return params[0], allreduce(tangents[0], name=name, process_set=self.process_set)
 

@@ -42,9 +42,9 @@ from farandole.jobs.launched_worker import Worker
 Result = TypeVar("Result")
 
 _FUNCTION_WORKER_ARGUMENTS = ("-m", "farandole.jobs.function_worker")
-# The launcher kills workers that still run this many seconds after a signal.
+# The launcher kills workers that still run this many seconds after a signal to end the job.
 GRACE_SECONDS_MAX = 30
-_SAME_SIGNAL_SECONDS = 0.6  # the launcher ignores the same signal if it repeats within 0.5 s
+_SAME_SIGNAL_SECONDS = 0.6  # the launcher ignores a signal that repeats within 0.5 s
 
 
 # size waiver: each argument is a choice of the user
@@ -90,7 +90,8 @@ def run(
         fn: The function. It may be defined anywhere, also interactively.
         args: Positional arguments of fn.
         kwargs: Keyword arguments of fn.
-        n: The number of workers. The default is 1; if hosts are given, it is their number of slots.
+        n: The number of workers. The default is 1; if hosts are given, the default is the number of
+            their slots.
         hosts: The hosts on which the workers run, and how many each can have, such as
             "host1:4,host2:4". Other hosts than this one are reached over ssh.
         hostfile: The path of a file with the hosts, instead of `hosts`.
@@ -343,9 +344,9 @@ def stop_workers(workers: Workers, grace_time: float = 10) -> None:
         return
     job.stopping = True
     job.end(signal.SIGTERM)
-    # The launcher kills the workers at the second signal. It must be a different signal, or come
-    # after a pause. If a script has started this program in the background, the launcher ignores
-    # SIGINT, so send SIGTERM again.
+    # The launcher kills the workers at the second signal. This signal must be a different one, or
+    # come after a pause. If a script has started this program in the background, the launcher
+    # ignores SIGINT, so send SIGTERM again.
     second_signal, pause_s = signal.SIGINT, seconds
     if job.ignores_interrupts:
         second_signal, pause_s = signal.SIGTERM, max(seconds, _SAME_SIGNAL_SECONDS)

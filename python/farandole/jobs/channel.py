@@ -22,7 +22,7 @@ _PEEK_BYTES_MAX = 1 << 16
 
 def skip_to_mark(channel: socket.socket) -> bool:
     """Read from a blocking socket up to the end of the next mark. Return False if the other process
-    has ended before that."""
+    has ended before the mark."""
     tail = b""  # the last bytes read so far, which may be the beginning of a mark
     while peeked := channel.recv(_PEEK_BYTES_MAX, socket.MSG_PEEK):
         position = (tail + peeked).find(_MARK)
@@ -81,7 +81,7 @@ class IncomingMessage:
                 count = channel.recv_into(self._unfilled)
             except BlockingIOError:
                 return True
-            except OSError:  # the other process has died before it had read everything
+            except OSError:  # the other process has died before it had read all its data
                 return False
             if count == 0:
                 return False

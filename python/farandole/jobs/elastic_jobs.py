@@ -24,7 +24,7 @@ class ElasticArguments:
     reset_limit: int | None = None
     cooldown_range: Sequence[int] | None = None
     elastic_timeout: int | None = None
-    discover_hosts: Any = None  # only checked here; run() gives it to HostDiscovery, too
+    discover_hosts: Any = None  # only checked here; HostDiscovery uses the value
 
     def is_elastic(self) -> bool:
         """Return whether the job is elastic. Raise CallError if arguments contradict each other."""
@@ -100,8 +100,8 @@ def results_of(job: LaunchedJob) -> list[Any]:
 
 
 def _may_be_in_group_of(epoch: int, worker: Worker) -> bool:
-    """Return whether the worker was or may have been in the group of this epoch. The group of a
-    worker is unknown if the worker has exited with code 0 but without a result."""
+    """Return whether the worker may have been in the group of this epoch. The group of a worker is
+    unknown if the worker has exited with code 0 but without a result."""
     return worker.exit_code == 0 and (
         worker.state == "failed" or worker.last_epoch_rank_and_size[0] == epoch
     )

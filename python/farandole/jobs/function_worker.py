@@ -61,7 +61,7 @@ def _call_function(call: list[bytearray]) -> list[bytes | memoryview]:
     """Call the function and return the message with its result. Clear `call` first, because the
     function may need the memory."""
     prefix, path = json.loads(call[0])
-    if prefix == sys.prefix:  # the caller's path is correct only for the same Python
+    if prefix == sys.prefix:  # the caller's sys.path is correct only for the same Python
         sys.path[:] = path
     function, args, kwargs = cloudpickle.loads(call[1])
     call.clear()

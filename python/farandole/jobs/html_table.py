@@ -23,7 +23,7 @@ def html_table(caption: str, workers: Iterable[Worker]) -> str:
 
 
 def _table_row(worker: Worker) -> str:
-    # Called before worker.state is read, because it changes the state if a result cannot be
+    # _outcome_text() comes first, because it changes worker.state if the result cannot be
     # unpickled.
     outcome = _outcome_text(worker)
     code = "" if worker.exit_code is None else worker.exit_code

@@ -40,7 +40,7 @@ class JobHosts:
 
     def flags(self) -> list[str]:
         """Return the flags of `farandole run` for these hosts. If a function of the program finds
-        the hosts, call it for the first time."""
+        the hosts, call this function for the first time."""
         command = None if self.discovery is None else self.discovery.start()
         values = {
             "--host-discovery-script": command,

@@ -31,7 +31,7 @@ _REJECTION_EXIT_CODES = (2, 126, 127)
 class JobPlan:
     workers: list[Worker]  # by rank; in an elastic job, more are added when they are started
     program: Sequence[str]
-    flags: Sequence[str]  # of `farandole run`
+    flags: Sequence[str]  # the flags of `farandole run`
     environment: Mapping[str, str]
     call: Sequence[bytes] = ()  # the message for each worker; empty if there is none
     # Whether each Worker keeps its output. Otherwise the output comes through the launcher's
@@ -67,9 +67,9 @@ class LaunchedJob:
         self._newest_workers = {worker.rank: worker for worker in plan.workers}  # by slot
         self._channels: dict[int, SlotChannel] = {}  # by slot
         self._receive_pending_channels: Callable[[], object] = lambda: None
-        # For each rank, functions that read its output. They return whether more may come.
+        # For each rank, functions that read its output and return whether more may come.
         self._readers: dict[int, list[Callable[[], bool]]] = {}
-        self._incomplete_line = b""  # of the launcher's report
+        self._incomplete_line = b""  # the last line of the launcher's report so far
         self._thread = threading.Thread(target=self._run, name="farandole-job", daemon=True)
 
     def start(self) -> None:
@@ -301,7 +301,7 @@ class LaunchedJob:
 
     def _handle_worker_start(self, slot: int, pid: int) -> None:
         worker = self._newest_workers.get(slot)
-        if worker is None or worker.pid is not None:  # the job is elastic
+        if worker is None or worker.pid is not None:  # only in an elastic job
             if worker is not None:
                 worker.record_unknown_end("another worker has taken its place", self.stopping)
             worker = self._newest_workers[slot] = Worker(slot, "", self.plan.call != (), "worker")

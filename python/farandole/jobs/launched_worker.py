@@ -52,17 +52,17 @@ class Worker:
     """A worker of a job, with its state and its results so far."""
 
     def __init__(self, rank: int, address: str, runs_function: bool, noun: str = "rank") -> None:
-        self.rank = rank  # in an elastic job, its slot
-        self.address = address  # the name of its host
-        self.pid: int | None = None  # None until it has started
-        self.exit_code: int | None = None  # None until it has ended; 128 + N after signal N
-        # "starting", "running"; then "done", "failed", or "stopped" if stop_workers() has ended it.
+        self.rank = rank  # in an elastic job, the worker's slot
+        self.address = address  # the name of the worker's host
+        self.pid: int | None = None  # None until the worker has started
+        self.exit_code: int | None = None  # None before the worker's end; 128 + N after signal N
+        # "starting", "running"; then "done", "failed", or "stopped" by stop_workers().
         self.state = "starting"
         self._runs_function, self._noun = runs_function, noun
         self._output_tail = OutputTail()
         self._incoming_message = IncomingMessage()
         self._outcome: dict[str, Any] = {}
-        self._end_text = ""  # describes how it has ended
+        self._end_text = ""  # describes how the worker has ended
         self._result: Any = None
         self._lock = threading.Lock()
 
@@ -101,8 +101,8 @@ class Worker:
 
     @property
     def last_epoch_rank_and_size(self) -> tuple[int, int, int]:
-        """The worker's last epoch, rank and size: see lifecycle.last_epoch_rank_and_size(). They
-        are known when the worker's function has returned."""
+        """The worker's last epoch, rank and size: see lifecycle.last_epoch_rank_and_size(). These
+        values are known only after the worker's function has returned."""
         epoch, rank, size = self._outcome.get("place", (0, -1, 0))
         return epoch, rank, size
 
@@ -166,7 +166,7 @@ class Worker:
                     f"unpickled here: {type(error).__name__}: {error}"
                 )
                 self.state = "failed"
-            self._incoming_message.parts = []  # an interruption skips this, so the next call retries
+            self._incoming_message.parts = []  # kept if interrupted, so a later call retries
 
     def _make_failure(self) -> WorkerError:
         worker_name = f"{self._noun} {self.rank}" + (

@@ -4,7 +4,7 @@ In most jobs, a slot has one worker. In an elastic job, a slot gets a new worker
 failed. All workers of a slot have the same end of the channel, so a worker may find the rest of a
 message that an earlier worker has not read. Therefore each message to a worker begins with a mark,
 and a worker skips everything before the mark. A worker writes only after it has read its message.
-By then, this process has read everything that the earlier workers have written, because the
+At that time, this process has read everything that the earlier workers have written, because the
 launcher reports the end of a worker before it starts the next worker of the slot.
 """
 
@@ -36,7 +36,7 @@ class SlotChannel:
         self._worker = worker
         if self._outgoing_message is None:
             self._outgoing_message = OutgoingMessage(self._message, is_marked=True)
-        else:  # the last message must be sent to its end first
+        else:  # first send the rest of the last message
             self._must_send_again = True
         self._watch(selectors.EVENT_READ | selectors.EVENT_WRITE)
 

@@ -114,8 +114,8 @@ def average_metrics(logs: Any) -> None:
     names = sorted(logs)
     own_values = [numpy_of(logs[name]).astype(np.float64) for name in names]
     operation = Allreduce(global_process_set, Average)
-    # The name of the call contains the names of the metrics, so that different metrics on the ranks
-    # are noticed.
+    # The name of the call contains the names of the metrics, so that the ranks get an error if
+    # their metrics differ.
     averages = run_on_numpy(operation, own_values, f"metrics.{','.join(names)}")
     values = [value if value.ndim else float(value) for value in averages]
     logs.update(zip(names, values, strict=True))

@@ -131,7 +131,7 @@ class KerasState(ObjectState):
 
     def restore(self) -> None:
         if getattr(self.model, "_jax_state", None) is not None:
-            # _jax_state has the arrays of an earlier train_on_batch(). If they stayed,
+            # _jax_state has the arrays of an earlier train_on_batch(). If these arrays stayed,
             # jax_state_sync() would assign them to the variables again.
             self.model._jax_state, self.model._jax_state_synced = None, True
         for variable, value in self._values:
@@ -200,7 +200,7 @@ class KerasState(ObjectState):
 
 def _has_all_variables(model: Any) -> bool:
     """Return whether all variables of the model exist. A layer without its own build() has no
-    variables. If the model is built, it does not use the layers that are not built."""
+    variables. A built model does not use those of its layers that are not built."""
     return model.built or all(
         layer.built or type(layer).build is keras.layers.Layer.build
         for layer in model._flatten_layers()
@@ -215,7 +215,7 @@ class _BatchCallback(keras.callbacks.Callback):
     """Finds the batches of an execution: with steps_per_execution, the model trains several batches
     before it calls on_train_batch_end()."""
 
-    # The first batch of the execution that is running. Between two executions, that of the next.
+    # The first batch of the running execution; between two executions, of the next execution.
     _next_batch = 0
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
@@ -286,7 +286,7 @@ class CommitStateCallback(_BatchCallback):
             each epoch only.
 
     Raises:
-        CallError: `batches_per_commit` is not a whole number from 0 on.
+        CallError: `batches_per_commit` is not a whole number, 0 or more.
     """
 
     def __init__(self, state: Any, batches_per_commit: int = 1) -> None:
@@ -327,8 +327,8 @@ class CommitStateCallback(_BatchCallback):
 
 class UpdateBatchStateCallback(_CountingCallback):
     """Keep the number of the next batch in state.batch. After a restart, first finish the
-    interrupted epoch: call fit() for one epoch, with the data and steps from state.batch on. Then
-    call fit() for the remaining epochs."""
+    interrupted epoch: call fit() for one epoch, with the data and the steps that remain after
+    state.batch batches. Then call fit() for the remaining epochs."""
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         self._initial_count = self._state.batch

@@ -1,7 +1,7 @@
 """Do not let XLA compile models with a distributed optimizer, on the TensorFlow backend of Keras.
 
 XLA of TensorFlow cannot compile operations of other libraries. With jit_compile="auto", Keras uses
-XLA if the machine has a GPU and XLA can compile the layers. It does not check the optimizer.
+XLA if the machine has a GPU and XLA can compile the layers. Keras does not check the optimizer.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from farandole.errors import CallError
 from farandole.keras.variables import optimizers_of
 
 _RESOLVE_METHOD = "_resolve_auto_jit_compile"  # of keras.Model; not public
-_FRAMES_MAX = 30  # between a model's train_step() and its optimizer's apply()
+_FRAMES_MAX = 30  # more than there are between train_step() and the optimizer's apply()
 
 
 @functools.cache  # once in a process

@@ -36,7 +36,7 @@ class GradientHook:
     ) -> None:
         """If `expects_scaled_loss`, warn if scale_loss() is not called before the first update."""
         self._optimizer, self._combiner = optimizer, combiner
-        # True while stateless_apply() of the class runs, because it calls apply().
+        # True while stateless_apply() of the class runs, because that method calls apply().
         self._has_combined = False
         # If the optimizer was built before, its model may have compiled a step with it, and that
         # step does not combine gradients.
@@ -107,7 +107,7 @@ class GradientHook:
             return class_apply(self._optimizer, grads, trainable_variables)
         self._check_not_inside_loss_scaling(sys._getframe(1).f_locals.get("self"))
         check_no_xla(self._optimizer)
-        # Only the trainer for JAX passes no variables. It has already built the optimizer.
+        # Only the trainer for JAX passes no variables, and this trainer has built the optimizer.
         given_variables = None if trainable_variables is None else list(trainable_variables)
         combined_gradients = self._combine_outside_compiler(
             grads, given_variables or self._optimizer._trainable_variables
@@ -145,7 +145,7 @@ class GradientHook:
                 stacklevel=4,
             )
         if self._combiner.has_local_variables:
-            # Since the variables were registered, a MultiOptimizer may have made more optimizers.
+            # A MultiOptimizer may have made more optimizers after the variables were registered.
             self._check_local_clipping()
             if isinstance(self._optimizer, keras.optimizers.LossScaleOptimizer):
                 return self._combiner.combine_gradients_and_overflow(gradients, variables)
@@ -199,8 +199,8 @@ def is_distributed(optimizer: Any) -> bool:
 
 
 def drop_old_step(model: Any, optimizers: Sequence[Any]) -> None:
-    """Let the model compile its step again if it may have compiled the step before one of its
-    optimizers was distributed."""
+    """Let the model compile its step again if it may have compiled the step before
+    DistributedOptimizer() was called for one of its optimizers."""
     hooks = [hook for hook in map(_hook_of, optimizers) if hook is not None]
     if not any(hook.may_have_old_step for hook in hooks):
         return
@@ -209,7 +209,7 @@ def drop_old_step(model: Any, optimizers: Sequence[Any]) -> None:
     if getattr(model, "train_function", None) is None:
         return
     drop_compiled_step(model)
-    model.make_train_function()  # fit() may have called it already, and does not do so again
+    model.make_train_function()  # fit() does not call this method a second time
 
 
 def local_variables_of(optimizer: Any, variables: Sequence[Any]) -> list[Any]:
@@ -369,14 +369,14 @@ def _check_optimizer(optimizer: Any) -> None:
 
 def _set_accumulation(optimizer: Any, passes: int) -> None:
     inner_optimizer = getattr(optimizer, "inner_optimizer", optimizer)
-    # A MultiOptimizer may make some of its optimizers later.
+    # Do not set the number in its optimizers: a MultiOptimizer may make some of them later.
     if hasattr(inner_optimizer, "optimizers"):
         raise CallError(
             f"backward_passes_per_step is {passes}, but a MultiOptimizer does not accumulate "
             f"gradients: give gradient_accumulation_steps={passes} to each of its optimizers, "
             "which then average the gradients of several batches"
         )
-    # The setting may be there already, for example because load_model() has restored it.
+    # The number may be set already, for example because load_model() has restored it.
     if inner_optimizer.gradient_accumulation_steps == passes:
         return
     if inner_optimizer.built:

@@ -44,7 +44,7 @@ def distinct(values: Iterable[Any]) -> list[Any]:
 
 def build_optimizer(model: Any, optimizer: Any) -> bool:
     """Create the variables of the optimizer if the variables of the model exist. Return whether
-    both exist now. Otherwise, Keras creates the optimizer's variables in fit(), but on the
+    both exist now. If the optimizer's variables do not, Keras creates them in fit(), but on the
     TensorFlow backend only in the first step."""
     is_model_built = all(layer.built for layer in model._flatten_layers())
     if optimizer is None:

@@ -32,12 +32,12 @@ class TensorFlowGradientFunctions:
             return keep_own() if group.included() is False else combine()
         if group is global_process_set or (
             # When an elastic job is formed again, another group may get the number of an added
-            # group, so a later run could not ask by this number.
+            # group. So a later run cannot use this number to ask whether this rank is a member.
             group.was_added if lifecycle.is_elastic() else group.included() is not False
         ):
             return combine()
         # The function or graph may be used in a later job, in which this rank may or may not be a
-        # member. So each run asks again.
+        # member. So each run asks whether this rank is a member.
         is_member = tf.equal(ops.query("included", arguments.group_number(group)), 1)
         results: list[Any] = tf.cond(is_member, combine, keep_own)
         return results
@@ -63,8 +63,8 @@ class TensorFlowGradientFunctions:
         with tf.control_dependencies(
             [tf.debugging.Assert(are_same, [DIFFERENT_KINDS_TEXT, gathered_kinds])]
         ):
-            # In a tf.IndexedSlices, it is enough that the values wait for the check, because they
-            # are sent in one batch with the indices.
+            # In a tf.IndexedSlices, it is enough that the values wait for the check, because the
+            # indices are sent in the same batch.
             return [
                 tf.IndexedSlices(
                     tf.identity(gradient.values), gradient.indices, gradient.dense_shape

@@ -237,7 +237,7 @@ def join() -> Any:
 
 def size_op(process_set_id: int = 0, name: str | None = None) -> Any:
     """Return the number of members of a process set as an int32 scalar. A graph or function reads
-    it again in every run. This also holds for the other functions that end in _op.
+    this number again in every run. This also holds for the other functions that end in _op.
 
     Raises:
         CallError: There is no such process set, or init() was not called.
@@ -294,7 +294,7 @@ def _alltoall(
 ) -> list[Any]:
     inputs = [ops.checked_tensor(tensor) for tensor in tensors]
     split_vectors = (
-        [tf.constant([], tf.int64)] * len(inputs)  # equal parts
+        [tf.constant([], tf.int64)] * len(inputs)  # an empty vector means equal parts
         if splits is None
         else [_splits_vector(split) for split in splits]
     )

@@ -169,7 +169,7 @@ def _unambiguous_name(name: str, kind: str) -> str:
 
 
 def _graph() -> Any:
-    with tf.init_scope():  # so that this is not the graph of a function that is being built
+    with tf.init_scope():  # otherwise, this could be the graph of a function that is being built
         return tf.compat.v1.get_default_graph()
 
 
@@ -254,7 +254,7 @@ def _gradient(op: Any, *gradients: Any) -> list[Any]:
         [backward_call.array for backward_call in backward_calls],
         [generated_name(arguments.gradient_name(names[i]) or "") for i in indices],
         splits,
-        # The gradients of the other operations are valid only for the ranks of this job.
+        # Only the gradient of an allreduce does not depend on the ranks of this job.
         _valid_jobs_of(operation.group) if isinstance(operation, Allreduce) else core.job_number(),
     ).tensors
     input_gradients: list[Any] = [None] * len(op.inputs)

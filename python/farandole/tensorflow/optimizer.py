@@ -124,7 +124,7 @@ def DistributedOptimizer(  # noqa: N802 - Horovod's name
     """
     checked_optimizer_op(op)
     if _is_of_keras(optimizer):
-        # Import it only here, because most programs need no Keras.
+        # Import farandole.keras only here, because most programs need no Keras.
         return importlib.import_module("farandole.keras").DistributedOptimizer(
             optimizer,
             name=name,

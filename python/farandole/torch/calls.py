@@ -109,7 +109,7 @@ def start_batch_in_place(
 
 
 def _count_write(tensor: torch.Tensor) -> None:
-    """Let autograd count a write to the tensor, so that it can detect stale values."""
+    """Let autograd count a write to the tensor, so that autograd can detect stale values."""
     try:
         increment_version(tensor)
     except RuntimeError:

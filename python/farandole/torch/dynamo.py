@@ -23,7 +23,7 @@ def _get_tracer_after_load(wrapper: Any) -> object:
     if "torch._dynamo" not in sys.modules:
         return None
     torch._dynamo.eval_frame.skip_code(wrapper.__code__)
-    # Before 2.6, torch has no function that says whether it traces, so assume that it does.
+    # torch before 2.6 cannot say whether Dynamo traces this thread, so assume that it does.
     callback = getattr(torch._C._dynamo.eval_frame, "get_eval_frame_callback", lambda: True)
     _get_current_tracer = lambda _: callback()  # noqa: E731
     return callback()

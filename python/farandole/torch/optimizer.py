@@ -114,11 +114,11 @@ def DistributedOptimizer(  # noqa: N802
     base_class = _AdasumOptimizer if op is Adasum else AnyDistributedOptimizer
     distributed: Any = object.__new__(type(wrapped_class.__name__, (base_class, wrapped_class), {}))
     distributed.__dict__.update(optimizer.__dict__)
-    # A learning rate scheduler may have set this attribute, which calls the old step().
+    # A learning rate scheduler may have set this attribute to a function that calls the old step().
     distributed.__dict__.pop("step", None)
     distributed._settings, distributed._passes = settings, passes
     distributed._names, distributed._named_parameter_list = names, named_parameter_list
-    # In an elastic job, a group of one may grow, and this rank may become a member later.
+    # In an elastic job, a group of one rank may grow, and this rank may become a member later.
     is_alone = process_set.size() == 1 and not lifecycle.is_elastic()
     if is_alone or not (process_set.included() or lifecycle.is_elastic()):
         return distributed
@@ -164,7 +164,7 @@ class AnyDistributedOptimizer(torch.optim.Optimizer):
     _settings: ReductionSettings
     _passes: int
     _name: OptimizerName  # not set when this rank trains alone
-    _names: Mapping[int, str]  # of the named parameters, by id()
+    _names: Mapping[int, str]  # the names of the parameters, by id()
     # The argument named_parameters. It keeps parameters alive that may be added later, so that no
     # other object gets their id().
     _named_parameter_list: list[tuple[str, torch.Tensor]] | None
@@ -187,7 +187,8 @@ class AnyDistributedOptimizer(torch.optim.Optimizer):
     @property
     def _step_supports_amp_scaling(self) -> bool:
         """Whether the wrapped step() unscales gradients and skips itself after an overflow. When
-        GradScaler.step() asks, first combine the gradients; training/grad_scaler.py says why."""
+        GradScaler.step() reads this property, first combine the gradients; training/grad_scaler.py
+        says why."""
         scaler, gradients = scaler_in_step(sys._getframe(1)), self._active_gradients
         if scaler is not None and gradients is not None and self._step_synchronizes:
             if gradients.needs_reduce():
@@ -398,7 +399,7 @@ class AnyDistributedOptimizer(torch.optim.Optimizer):
             loss = closure()
             if not self._step_synchronizes:
                 self._skip_reduce(gradients)
-            elif gradients.needs_reduce():  # not if the closure itself has called synchronize()
+            elif gradients.needs_reduce():  # false if the closure itself has called synchronize()
                 gradients.reduce()
             gradients.on_step()  # the wrapped step() uses the gradients
             self._check_fused_strides()
@@ -463,8 +464,8 @@ class AnyDistributedOptimizer(torch.optim.Optimizer):
 
 
 def keep_groups_and_state(optimizer: torch.optim.Optimizer, groups: list[Any], state: Any) -> None:
-    """Move what the optimizer has loaded into its old objects: `groups`, the old `param_groups`,
-    and `state`. Then make these its attributes again."""
+    """Copy what the optimizer has loaded into its old objects: `groups`, the old `param_groups`,
+    and `state`. Then make these two objects its attributes again."""
     loaded_groups, loaded_state = optimizer.param_groups, optimizer.state
     for group, loaded in zip(groups, loaded_groups, strict=True):
         if loaded is not group:
@@ -578,8 +579,8 @@ class _AdasumOptimizer(AnyDistributedOptimizer):
     all ranks."""
 
     _delta_combiner: _DeltaCombiner | None = None  # None if this rank always trains alone
-    # Because this is True, a GradScaler calls step() even after an overflow, with the attributes
-    # `found_inf` and `grad_scale`, as for the fused optimizers of torch.
+    # True makes a GradScaler call step() even after an overflow. Before the call, it sets the
+    # attributes `found_inf` and `grad_scale`, as it does for the fused optimizers of torch.
     _step_supports_amp_scaling = True
     found_inf: torch.Tensor | None
     grad_scale: torch.Tensor | None
@@ -604,7 +605,7 @@ class _AdasumOptimizer(AnyDistributedOptimizer):
         this step. If there is no overflow, unscale the gradients, unless unscale_() has already
         unscaled them."""
         found_inf = getattr(self, "found_inf", None)
-        if found_inf is None:  # the program calls step() itself
+        if found_inf is None:  # the program, not a GradScaler, has called step()
             return False
         scale = self.grad_scale
         # Reset the two attributes, so that neither the wrapped optimizer nor, after an error, a

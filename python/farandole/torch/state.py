@@ -104,9 +104,9 @@ def _make_state(optimizer: torch.optim.Optimizer) -> None:
     """Create the state with which a first step begins, if the optimizer can.
 
     Only the optimizer itself can create its state, so it makes a step with gradients of zeros, and
-    with a `weight_decay` of 0. The parameters keep their values for this step, because some
-    optimizers copy them in their first step. If the step fails, because the optimizer needs a
-    closure or sparse gradients, it gets no state.
+    with a `weight_decay` of 0. During this step, the parameters have their values, because some
+    optimizers copy these values in their first step. If the step fails because the optimizer needs
+    a closure or sparse gradients, the optimizer gets no state.
     """
     groups = optimizer.param_groups
     saved_options = [{k: v for k, v in group.items() if k != "params"} for group in groups]
@@ -139,7 +139,7 @@ def _without_step_hooks(optimizer: torch.optim.Optimizer) -> Iterator[None]:
     """Disable the step hooks of this optimizer within the context: the step is artificial, and a
     hook may, for example, count the steps or average the parameters."""
     hook_tables: list[dict[int, Any]] = [
-        # An optimizer that wraps another one may lack these two.
+        # An optimizer that wraps another one may lack these two attributes.
         getattr(optimizer, "_optimizer_step_pre_hooks", {}),
         getattr(optimizer, "_optimizer_step_post_hooks", {}),
         _global_optimizer_pre_hooks,

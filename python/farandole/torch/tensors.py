@@ -43,7 +43,7 @@ def check(tensor: torch.Tensor) -> None:
 
 
 def dtype_and_shape(tensor: torch.Tensor) -> str:
-    """Return dtype and shape as people read them: "float32 [2, 3]"."""
+    """Return the dtype and the shape as text for people: "float32 [2, 3]"."""
     return f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"
 
 
@@ -139,7 +139,7 @@ def bytes_of(tensor: torch.Tensor) -> Any:
     if size_bytes == 0:
         return b""
     buffer = (ctypes.c_char * size_bytes).from_address(memory.data_ptr())
-    buffer.memory = memory  # keeps the memory alive as long as `buffer`
+    buffer.memory = memory  # keeps the memory alive as long as `buffer` exists
     return buffer
 
 

@@ -150,8 +150,8 @@ class Difference:
 
 
 def find_difference(reports_by_rank: Mapping[int, str | dict[str, ParameterDigest]]) -> Difference:
-    """Describe what differs between ranks. `by_rank` has the digests of each rank's parameters or,
-    if the rank could not read them, the text of its error."""
+    """Describe what differs between ranks. `reports_by_rank` has the digests of each rank's
+    parameters or, if the rank could not read them, the text of its error."""
     failures = {
         rank: digests for rank, digests in reports_by_rank.items() if isinstance(digests, str)
     }

@@ -21,7 +21,8 @@ class BaseDataLoader:
         raise NotImplementedError
 
     def _process_batch(self, batch: Any) -> Any:
-        """Return the batch as the training loop gets it. This runs in the thread of the loop."""
+        """Return the batch as the training loop gets it. This method runs in the training loop's
+        thread."""
         return batch
 
     def __iter__(self) -> Iterator[Any]:
@@ -53,10 +54,10 @@ class _Epoch:
     def close(self) -> None:
         """End the thread as soon as it has loaded its current batch."""
         self._is_closed.set()
-        self._drop_entries()  # the thread may wait for room in the queue
+        self._drop_entries()  # otherwise, a thread that waits for room in the queue would never end
         self._thread.join()
         self._drop_entries()
-        self._entries.put(([], None))  # ends a loop that still iterates
+        self._entries.put(([], None))  # ends a loop that waits in __iter__()
 
     def _drop_entries(self) -> None:
         with contextlib.suppress(queue.Empty):
@@ -70,9 +71,9 @@ class _Epoch:
                 if self._is_closed.is_set():
                     return
                 self._entries.put(([batch], None))
-        except BaseException as error:  # __iter__() raises it
+        except BaseException as error:  # __iter__() raises this error
             failure = error
-        if not self._is_closed.is_set():  # after close(), no one takes entries from the queue
+        if not self._is_closed.is_set():  # after close(), __iter__() takes no more entries
             self._entries.put(([], failure))
 
 
@@ -81,8 +82,8 @@ class AsyncDataLoaderMixin:
 
         class AsyncLoader(AsyncDataLoaderMixin, MyLoader): ...
 
-    Name the mixin before the loader class, which must derive from BaseDataLoader. The
-    thread ends with the epoch, or when the training loop leaves the epoch early.
+    Name the mixin before the loader class, which must derive from BaseDataLoader. The thread ends
+    at the end of the epoch, or when the training loop leaves the epoch before its end.
 
     Args:
         async_loader_queue_size: The largest number of loaded batches that wait for the training

@@ -23,7 +23,7 @@ _SECTIONS: dict[str, dict[str, Callable[[], object]]] = {
         "Gloo": util.gloo_built,
     },
 }
-# Explains why MPI and Gloo have an X: mpi_built() and gloo_built() return True.
+# This note explains why MPI and Gloo have an X: mpi_built() and gloo_built() return True.
 _NOTE = "All marked entries are one engine, which neither contains nor needs MPI or Gloo."
 
 

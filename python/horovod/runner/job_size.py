@@ -18,7 +18,7 @@ class JobSize:
     """Horovod's arguments for the number of workers and their hosts."""
 
     workers: int | None
-    workers_min: int | None = None  # how many are enough for an elastic job
+    workers_min: int | None = None  # how many workers an elastic job needs at least
     workers_max: int | None = None
     hosts: str | None = None
     hostfile: str | None = None

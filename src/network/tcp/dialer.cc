@@ -65,7 +65,7 @@ Result<std::unique_ptr<Connection>> Dialer::try_connect(TimePoint now) {
       final_error_ = Status::fix_call("this dialer has handed out its connection");
       return connection;
     }
-    if (is_confirming_) break;  // the only remaining attempt
+    if (is_confirming_) break;  // this attempt is the only one that remains
   }
   if (now >= deadline_) return final_error_ = connect_error("there was no connection in time");
   while (!is_confirming_ && !untried_targets_.empty() && next_attempt_time_ <= now)

@@ -86,9 +86,9 @@ class Dialer {
   EventSet events_;
   TimePoint deadline_;
   std::vector<Target> targets_;
-  std::deque<std::size_t> untried_targets_;  // indices of targets, for this round
+  std::deque<std::size_t> untried_targets_;  // indices of the targets that this round has not tried
   Attempts attempts_;
-  bool is_confirming_ = false;  // there is one attempt, which waits for the peer's confirmation
+  bool is_confirming_ = false;  // the only attempt waits for the peer's confirmation
   bool was_rejected_ = false;
   int rounds_begun_ = 0;
   TimePoint next_attempt_time_;

@@ -21,9 +21,9 @@ struct Endpoint {
   std::string text() const;  // in the format that parse() reads
 };
 
-// Whether the endpoint is a name that has only loopback addresses, and is not localhost. Other
-// hosts cannot reach us at such addresses. Debian's /etc/hosts often has such a line for the host's
-// own name.
+// Whether the endpoint's host is a name other than localhost that has only loopback addresses.
+// Other hosts cannot reach us at such addresses. Debian's /etc/hosts often has such a line for the
+// host's own name.
 bool is_only_loopback(const Endpoint& endpoint,
                       const std::vector<SocketAddress>& endpoint_addresses);
 

@@ -25,11 +25,11 @@ struct InterfaceChoice {
 // Errors: kStop.
 Result<std::vector<InterfaceAddress>> list_interface_addresses();
 
-// Returns the chosen addresses. With `use`, these are the addresses that match an entry, in the
-// order of the entries. By default, these are the addresses of the first of these kinds that
-// exists: ordinary interfaces, bridges and virtual interfaces (Docker, libvirt, veth and so on),
-// link-local addresses, loopback addresses. Errors: kFixCall for an invalid entry, or if no address
-// remains; the text lists all addresses of the host.
+// Returns the chosen addresses. If `use` has entries, these are the addresses that match an entry,
+// in the order of the entries. If `use` is empty, these are the addresses of the first of four
+// kinds that this host has: ordinary interfaces, bridges and virtual interfaces (Docker, libvirt,
+// veth and so on), link-local addresses, loopback addresses. Errors: kFixCall for an invalid entry,
+// or if no address remains; the text lists all addresses of the host.
 Result<std::vector<SocketAddress>> choose_addresses(const std::vector<InterfaceAddress>& host,
                                                     const InterfaceChoice& choice);
 

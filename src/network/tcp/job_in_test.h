@@ -58,7 +58,7 @@ inline std::unique_ptr<TlsContext> context_of(char fill) {
 // destroyed.
 class ForkedChild {
  public:
-  // Forks a child that calls `action`, and waits until it has done this.
+  // Forks a child that calls `action`, and waits until `action` has returned in the child.
   template <class Action>
   explicit ForkedChild(Action action) {
     std::array<int, 2> pipe_ends{-1, -1};

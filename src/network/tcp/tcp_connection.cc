@@ -18,7 +18,8 @@
 namespace farandole {
 namespace {
 
-// Errors that come from the network or the peer. Another connection may still work.
+// Errors that come from the network or the peer. After such an error, another connection may still
+// work.
 constexpr std::array kNetworkErrors{ECONNREFUSED, ECONNRESET,    ECONNABORTED, EPIPE,    ETIMEDOUT,
                                     EHOSTUNREACH, EHOSTDOWN,     ENETUNREACH,  ENETDOWN, ENETRESET,
                                     ENOTCONN,     EADDRNOTAVAIL, EPROTO,       EACCES,   EPERM,

@@ -20,8 +20,8 @@ namespace farandole {
 namespace {
 
 constexpr int kBacklog = 1024;
-constexpr int kAcceptsPerCall = 16;         // after these, the handshakes continue
-constexpr int kAnyPortTriesMax = 16;        // the port must be free on all addresses
+constexpr int kAcceptsPerCall = 16;         // after this many, the call continues handshakes
+constexpr int kAnyPortTriesMax = 16;        // a try needs a port that is free on all addresses
 constexpr std::size_t kV6NetworkBytes = 8;  // one sender usually has a whole /64 network
 
 SocketAddress source_of(SocketAddress address) {

@@ -43,7 +43,7 @@ class TcpListener {
   // The numbers of connections since the start, by result.
   struct Counts {
     std::uint64_t accepted = 0;
-    std::uint64_t rejected = 0;  // wrong bytes, secret, job or epoch, or closed early
+    std::uint64_t rejected = 0;  // wrong bytes, secret, job or epoch, or ended by the peer
     std::uint64_t expired = 0;   // the handshake took too long
     std::uint64_t evicted = 0;   // too many handshakes, or no free descriptors
   };

@@ -126,7 +126,8 @@ Result<std::unique_ptr<TlsContext>> TlsContext::make(JobSecret secret) {
   ::SSL_CTX_set_psk_find_session_callback(settings, Callbacks::find_session);
   ::SSL_CTX_set_session_cache_mode(settings, SSL_SESS_CACHE_OFF);
   ::SSL_CTX_clear_options(settings, SSL_OP_ENABLE_MIDDLEBOX_COMPAT);
-  // Without this option, OpenSSL would try to read an unknown identity as a ticket.
+  // Without this option, OpenSSL would treat an unknown identity as a session ticket, and try to
+  // read it.
   ::SSL_CTX_set_options(settings, SSL_OP_NO_TICKET);
   ::SSL_CTX_set_mode(settings, SSL_MODE_ENABLE_PARTIAL_WRITE);
   return context;
@@ -236,8 +237,8 @@ bool TlsSession::receive_for_openssl(std::size_t bytes_wanted) {
   return receive_status.ok();
 }
 
-// Only collects the bytes. So OpenSSL never has to repeat a write, and one system call sends
-// several records.
+// Only collects the bytes; flush() sends them. So OpenSSL never has to repeat a write, and one
+// system call sends several records.
 int TlsSession::write_wire(std::span<const std::byte> bytes) {
   const Status status =
       catch_bad_alloc([] { return "cannot send"; },
@@ -502,11 +503,12 @@ Result<std::size_t> TlsSession::try_receive_data(std::span<std::byte> into) {
 
 void TlsSession::close() {
   if (std::exchange(closed_, true)) return;
-  // If data in clear is not complete, the peer would take the closing record for data.
+  // While the peer still expects data in clear, it would treat a closing record as a part of this
+  // data.
   if (progress_ == Progress::kDone && !in_clear_data_) {
     ::SSL_shutdown(ssl_);
     ::ERR_clear_error();
-    (void)flush().ok();  // the connection ends, so errors do not matter
+    (void)flush().ok();  // the connection ends, so an error does not matter
   }
   wire_->close();
 }

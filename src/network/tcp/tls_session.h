@@ -1,5 +1,5 @@
-// TlsSession: proves the identity of each end of a connection to the other end, and seals the
-// bytes. It is a Connection over another Connection, so the same code runs over TCP and, in tests,
+// TlsSession: each end of a connection proves its identity to the other end, and the bytes are
+// sealed. It is a Connection over another Connection, so the same code runs over TCP and, in tests,
 // over a simulated connection.
 //
 // It uses TLS 1.3 from OpenSSL with one cipher suite (AES-128-GCM-SHA256), one group (X25519), and
@@ -85,9 +85,9 @@ class TlsSession final : public Connection {
   // received. Errors are final: those of the wire; kRebuildGroup if the peer does not have the same
   // secret, is not the peer of the link, or has sent bytes that are not a handshake.
   Result<Progress> try_handshake();
-  // For the dialing end: whether there was a connection to the peer. False after a system error on
-  // this host (kStop). If reached_peer() is true and try_handshake() fails, the peer has usually
-  // closed the connection.
+  // For the dialing end: whether there was a connection to the peer. The result is false after a
+  // system error on this host (kStop). If reached_peer() is true and try_handshake() fails, the
+  // peer has usually closed the connection.
   bool reached_peer() const { return wire_failure_.code() != StatusCode::kStop && was_connected(); }
   const Link& link() const { return link_; }  // for the listening end: valid after kDone
 
@@ -143,7 +143,7 @@ class TlsSession final : public Connection {
   ConnectionPeer peer_;
   ssl_st* ssl_ = nullptr;  // owned
   Progress progress_ = Progress::kWaiting;
-  bool is_tls_handshake_done_ = false;  // then only the confirmation may be missing
+  bool is_tls_handshake_done_ = false;  // if true, only the confirmation may be missing
   bool confirmation_sent_ = false;      // only on the listening end
   bool may_write_ = false;              // the listening end sends nothing until the peer is proven
   bool closed_ = false;

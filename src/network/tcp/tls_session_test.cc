@@ -38,8 +38,8 @@ struct Outcome {
   std::size_t answered_bytes = 0;
 };
 
-// Sends `bytes` to a listening end. If `then_end` is true, the stream ends after them; otherwise it
-// stays open without further bytes.
+// Sends `bytes` to a listening end. If `then_end` is true, the stream ends after these bytes;
+// otherwise the stream stays open, but has no further bytes.
 Outcome send_as_stranger(const TlsContext& context, std::span<const std::byte> bytes, bool then_end,
                          const AcceptedLinks& acceptance = test_acceptance()) {
   const auto wire = std::make_shared<SimulatedWire>(1);
@@ -419,7 +419,7 @@ std::pair<Link, AcceptedLinks> link_with_clear_data() {
   return {link, acceptance};
 }
 
-// The peer would take the closing record of the session for the rest of the data.
+// The peer would treat the closing record of the session as the rest of the data.
 TEST(TlsSession, SendsNothingAfterHalfOfTheDataInClear) {
   const auto context = context_of('s');
   const auto [link, acceptance] = link_with_clear_data();

@@ -271,7 +271,8 @@ bool works_as_specified() {
          opened == zeros;
 }
 
-// The providers stay loaded until the process ends. The pointers are kept for the leak sanitizer.
+// The providers stay loaded until the process ends. The pointers are kept so that the leak
+// sanitizer does not report the providers.
 struct Providers {
   OSSL_PROVIDER* default_provider = nullptr;
   OSSL_PROVIDER* our_provider = nullptr;

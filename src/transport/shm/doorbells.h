@@ -40,9 +40,9 @@ class BasicDoorbells {
   };
   struct alignas(kFlagLineBytes) Header {
     // The closing word. 0: the epoch continues. Otherwise it has three fields of kClosingFieldBits
-    // bits. From the lowest: 1 + the failed rank, because of which the epoch has ended; 1 + the
-    // rank that has ended the epoch and gives the reason in its line, or 0; the number of ranks
-    // that had left in an orderly way before.
+    // bits. The lowest field is 1 + the rank whose failure has ended the epoch. The next field is 1
+    // + the rank that has ended the epoch and gives the reason in its line, or 0. The highest field
+    // is the number of ranks that had left in an orderly way before the end of the epoch.
     Atomic<std::uint64_t> closing;
     Atomic<std::uint32_t> leavers;  // the number of ranks that have begun to leave
   };
@@ -91,7 +91,7 @@ class BasicDoorbells {
   std::optional<Leaver> leaver(int rank) const;
   bool has_left(int rank) const { return line(rank).left.load(std::memory_order_seq_cst) != 0; }
   // Returns how many ranks have begun to leave. This is a cheap check: if two reads differ, a rank
-  // has begun to leave in between.
+  // has begun to leave between the two reads.
   std::uint32_t leavers() const { return header_->leavers.load(std::memory_order_seq_cst); }
 
   // Ends the epoch because `dead_rank` has died, or has given up a call that others may complete.

@@ -132,8 +132,8 @@ class BasicFlagBoard {
   bool has_reached(int member, std::uint32_t phase);
 
   // Whether a member has left the job or a rank has died, so that the group ends. If false, the
-  // memory that other members have exposed for the current step was still exposed when we last read
-  // it.
+  // memory that other members have exposed for the current step was exposed during all our reads so
+  // far.
   bool any_member_gone() const;
 
   // Whether the members may run the current step. A member calls it after it has seen that all have
@@ -148,8 +148,8 @@ class BasicFlagBoard {
   // Publishes that this member will not complete the current step and no longer accesses the memory
   // of this step, and rings the other members. Call it after try_close() has returned false.
   void abandon();
-  // Declares that members access exposed memory of the current step only before `phase`. Until
-  // then, may_still_write() assumes that there is no such phase.
+  // Declares that members access exposed memory of the current step only before `phase`. Before
+  // this call, may_still_write() assumes that there is no such phase.
   void set_last_phase(std::uint32_t phase) { last_phase_ = phase; }
   // Whether a living member may still write memory that we have exposed for the current step. Call
   // it only after all_entered() has returned true.
@@ -171,9 +171,9 @@ class BasicFlagBoard {
  private:
   enum class ClosingState : std::uint8_t {
     kOpen,
-    kProposed,  // a member proposes to close the group from this sequence on
+    kProposed,  // a member proposes that no member runs a step of this or a later sequence
     kKept,      // the proposal came too late: all members had entered the same step
-    kClosed,    // the group is permanently closed from this sequence on
+    kClosed,    // no member will ever run a step of this or a later sequence
   };
   static std::uint64_t closing_value(ClosingState state, std::uint32_t sequence) {
     return std::uint64_t{sequence} << 2 | static_cast<std::uint64_t>(state);
@@ -272,8 +272,8 @@ bool BasicFlagBoard<Atomics, Slots>::all_done(Done done) {
       const auto awaited = static_cast<std::uint32_t>(other) + 1;
       if (!check_state_.publishes_awaited || check_state_.awaited == awaited) return false;
       publish_awaited(awaited);
-      // The other member may have stored its flag before we published that we wait for it. It has
-      // then not woken us. So check again.
+      // The other member may have stored its flag before we published that we wait for it. In this
+      // case, the other member has not woken us. So check again.
       if (!done(other)) return false;
     }
     if (++other == members()) other = 0;
@@ -345,7 +345,7 @@ bool BasicFlagBoard<Atomics, Slots>::may_run() {
     if (closing_->word.compare_exchange_strong(
             closing_word, closing_value(ClosingState::kKept, sequence_), std::memory_order_seq_cst))
       return true;
-  // The member that has closed a later sequence has completed this step.
+  // The member that has closed a later sequence has completed this step, so this step may run.
   return state_of(closing_word) != ClosingState::kClosed || sequence_distance(closing_word) < 0;
 }
 
@@ -358,7 +358,8 @@ bool BasicFlagBoard<Atomics, Slots>::try_close() {
   for (;;) {
     if (state_of(closing_word) == ClosingState::kKept && sequence_distance(closing_word) == 0)
       return false;
-    // The member that has proposed a later sequence has completed this step.
+    // The member that has proposed a later sequence has completed this step, so it is too late to
+    // close this step.
     if (state_of(closing_word) != ClosingState::kOpen && sequence_distance(closing_word) < 0)
       return false;
     if (state_of(closing_word) == ClosingState::kClosed) return true;

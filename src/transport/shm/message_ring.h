@@ -18,8 +18,8 @@ namespace farandole {
 
 inline constexpr std::size_t kMessageRingBytes = 64 * 1024;
 
-// One end of the queue. Only one thread at a time may use it. Its whole state is in shared memory:
-// two positions, each with one writer.
+// One end of the queue. Only one thread at a time may use it. The whole state of the queue is in
+// shared memory: two positions, each with one writer.
 template <class Atomics, std::size_t Capacity = kMessageRingBytes>
 class BasicMessageRing {
  public:

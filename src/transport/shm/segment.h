@@ -1,7 +1,7 @@
 // Segment: memory that processes of one host can share. It is a sealed memfd: it has no file name,
 // its size cannot change, and it is freed with the last process that maps it. The kernel allocates
 // each page at its first use; the pages do not count against the size of /dev/shm. If the memory
-// cgroup is full at this moment, the kernel kills a process; there is no SIGBUS. Reserving the
+// cgroup is full at a first use, the kernel kills a process; there is no SIGBUS. Reserving the
 // pages before would not help.
 #pragma once
 

@@ -72,7 +72,7 @@ class SharedHeap : public std::enable_shared_from_this<SharedHeap> {
   };
   struct NewBlock {
     std::byte* begin = nullptr;  // null if there is no room
-    bool is_fresh = false;       // it has no allocated pages, so it is zero
+    bool is_fresh = false;       // the block has no allocated pages, so it is zero
   };
 
   explicit SharedHeap(std::shared_ptr<Segment> segment);

@@ -2,12 +2,13 @@
 // has a core, spinning is best, because a sleep costs 5 to 55 µs. With fewer cores, a spinning rank
 // may occupy the core that the awaited rank needs, so yielding is better. Ranks of another job may
 // also need the core, or ranks in another container on this machine. So a rank that spins for a
-// longer time also yields now and then. A yield costs little if no other thread needs the core.
+// longer time also yields sometimes. A yield costs little if no other thread needs the core.
 //
 // If other programs use the core, a yield may take milliseconds. So after a long yield, the next
-// waits do not yield. With fewer cores than ranks, the number of these waits is small at first, and
-// doubles each time if yields stay long. If each rank has its own core, the largest number of waits
-// skip their yields at once: a yield is rarely needed, and data loaders often use the core.
+// waits do not yield. With fewer cores than ranks, the number of these waits is small after the
+// first long yield, and doubles with each further long yield. If each rank has its own core, the
+// largest number of waits skip their yields after any long yield: a yield is rarely needed, and
+// data loaders often use the core.
 #pragma once
 
 #include <cstdint>
@@ -22,14 +23,14 @@ namespace farandole {
 class WaitPolicy {
  public:
   enum class Action : std::uint8_t {
-    kCheck,  // check the flags again at once: a flag arrives faster than a pause ends
+    kCheck,  // check the flags again without a pause; a flag arrives faster than a pause ends
     kPoll,   // pause the processor briefly, then check the flags
     kYield,  // yield the core, then check the flags
     kSleep,  // prepare_sleep(), check the flags, sleep()
   };
 
   // While spinning:
-  static constexpr auto kSpinTime = std::chrono::microseconds(100);  // before a sleep, at least
+  static constexpr auto kSpinTime = std::chrono::microseconds(100);  // the minimum before a sleep
   static constexpr auto kSpinTimeBeforeYields = std::chrono::microseconds(5);
   static constexpr int kChecksBeforePause = 64;    // checks before the first pause
   static constexpr int kPollsBeforeClockRead = 4;  // polls before the clock is first read

@@ -92,8 +92,8 @@ def make_torch_group(backends: Mapping[str, str], spec: GroupSpec) -> dist.Proce
 
 
 class OtherBackends:
-    """The kinds of devices of a group that have another backend, and the group of torch for
-    them."""
+    """The kinds of devices for which a group has another backend, and the group of torch that
+    serves these devices."""
 
     def __init__(self, backends: Mapping[str, str], spec: GroupSpec) -> None:
         other_backends = {device: name for device, name in backends.items() if name != BACKEND_NAME}

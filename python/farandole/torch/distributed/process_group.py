@@ -78,8 +78,8 @@ Result = TypeVar("Result")
 
 
 class _GroupCounts:
-    """Counts the groups that this process has made in the job with this number. The counts begin
-    again in each job, so that they are the same on all members, also on new ones."""
+    """Counts the groups that this process has made in the job with this number. The counts begin at
+    0 in each job, so that all members, also new ones, have the same counts."""
 
     def __init__(self, job: int) -> None:
         self.job = job
@@ -292,7 +292,7 @@ class ProcessGroup(dist.ProcessGroup):
         group_desc: str | None = None,
     ) -> dist.ProcessGroup | None:
         """Make a group. All ranks must call it; a rank outside of the group gets None. With
-        use_local_synchronization=True, only its members call it. From version 2.13 on, torch calls
+        use_local_synchronization=True, only its members call it. torch 2.13 and later versions call
         this method even for a group of another backend."""
         self._check_job()
         is_member, backends = self.rank() in ranks, backends_of_new_group(backend)
@@ -559,7 +559,7 @@ class ProcessGroup(dist.ProcessGroup):
             if make_call is core.send
             else f"{peer_text}to{self.rank()}"
         )
-        # Several threads may send at once, because setdefault() and next() are atomic.
+        # Several threads may send at the same time, because setdefault() and next() are atomic.
         number = next(self._message_numbers.setdefault((direction, tag), itertools.count()))
         name = f"{self._name_prefix}{direction}.tag{tag}.{number}"
         message = (-1 if peer is None else self._ranks[peer], tag, self._channel)

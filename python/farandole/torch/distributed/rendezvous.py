@@ -1,14 +1,14 @@
 """Let the ranks of torch.distributed find each other, under any launcher.
 
-torch needs a store, a rank and a size. By default it takes them from RANK, WORLD_SIZE, MASTER_ADDR
-and MASTER_PORT, which `farandole run` and torchrun set, and rank 0 opens a store at that port. With
-the init_method farandole://, rank and size come from the engine, and the store is a file without a
-name in the memory of rank 0, so that no port is opened.
+torch needs a store, a rank and a size. By default, torch takes its rank and size from RANK and
+WORLD_SIZE, and rank 0 opens the store at MASTER_ADDR and MASTER_PORT; `farandole run` and torchrun
+set these variables. With the init_method farandole://, rank and size come from the engine, and the
+store is a file without a name in the memory of rank 0, so that no port is opened.
 
 The engine's ranks find each other through the launcher of `farandole run`. Under other launchers,
 they use a random text, the rendezvous ID, which rank 0 writes into torch's store. If only the
-members make a group, they always use such a text. If the group is on several hosts, its keys in the
-launcher's stores begin with the text.
+members make a group, they use such a text under every launcher. If this group is on several hosts,
+its keys in the launcher's stores begin with the text.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class _SharedState:
     store_path = ""
     store_count = 0
     # torch's store of the last process group. With env://, rank 0 serves it. The store must outlive
-    # the group, because another rank may already connect to it for the next group.
+    # the group, because another rank may already connect to the store for the next group.
     last_store: dist.Store | None = None
     has_own_store = False  # whether farandole:// has provided the store of the last default group
 
@@ -85,7 +85,7 @@ def _init_if_needed(init: Callable[[], None]) -> None:
 
 
 def leave() -> None:
-    """Undo one join(). The last call also leaves the job, unless the program itself joined it."""
+    """Undo one join(). The last leave() also leaves the job, unless the program called init()."""
     _shared.group_count -= 1
     if _shared.group_count > 0:
         return

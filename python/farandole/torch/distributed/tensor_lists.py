@@ -1,4 +1,4 @@
-"""Checks of the tensors of one call: how many there are, and whether they fit together.
+"""Checks of the tensors of one call: how many there are, and whether their dtypes and sizes match.
 
 The checks come before anything is sent, so that no output is half written.
 """
@@ -45,7 +45,7 @@ def check_dtypes(function: str, tensors: Tensors) -> None:
 
 
 def check_pairs(function: str, outputs: Tensors, inputs: Tensors) -> None:
-    """Raise CallError unless there is one output for each input, with its dtype."""
+    """Raise CallError unless there is one output for each input, with the dtype of that input."""
     if len(outputs) != len(inputs):
         raise CallError(
             f"{function} got lists of different lengths, {len(outputs)} for the outputs and "

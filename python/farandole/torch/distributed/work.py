@@ -24,13 +24,13 @@ REINITIALIZE_ADVICE = (
     "DistributedDataParallel"
 )
 
-# Before 2.7, torch's C++ code keeps only the C++ part of a Work alive, so that its wait() would
-# never return. So a Work is kept here until the program has waited for it.
+# In torch before 2.7, the C++ code keeps only the C++ part of a Work alive, and wait() would never
+# return. So each Work is kept here until the program has waited for it.
 _unfinished_works: set[Work] | None = set() if torch.__version__ < (2, 7) else None
 
 
 class Work(dist.Work):
-    """One call of a process group. It makes progress even if the program does not wait for it.
+    """One call of a process group. The call makes progress even if the program does not wait.
 
     Timeouts have no effect: a call ends when all ranks have made it, or with an error that names
     the lost rank. FARANDOLE_STALL_LIMIT limits the time to wait for a rank that is alive but does
@@ -99,12 +99,12 @@ class Work(dist.Work):
     @outside_dynamo
     def get_future(self) -> torch.futures.Future[list[torch.Tensor]]:
         """Return a future of the list of outputs. Within a hook of backward(), the future is
-        complete at the end of backward(), or when the program has waited for it. Elsewhere this
-        call waits for the result, so the future is complete.
+        complete at the end of backward(), or when the program has waited for it. Outside of such a
+        hook, get_future() waits for the result, so the future is complete.
 
         Raises:
             Exception: Within a hook, the call has failed already. A DistributedDataParallel would
-                take the error in the future for its result, and crash.
+                use the error in the future as a result, and crash.
         """
         if self._future is None:
             self._future = _WorkFuture(self)

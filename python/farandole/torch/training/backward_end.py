@@ -51,7 +51,7 @@ class BackwardEndNotifier:
         pass_number = _current_pass_number()
         if pass_number == self._pass_number:
             return
-        # If an earlier pass has failed, its request is still there.
+        # If an earlier pass has failed, its request is still in _requests: remove it.
         former_notifiers = _requests.get(self._pass_number, {})
         former_notifiers.pop(self._serial, None)
         if not former_notifiers:
@@ -100,7 +100,7 @@ def _request_notification(notifiers: Notifiers) -> None:
 def _on_pass_end(pass_number: int) -> None:
     notifiers = _requests.pop(pass_number, {})
     nodes, pass_count = _running_nodes(sys._getframe())
-    if nodes:  # the outermost pass runs the outermost node, and then the hooks of that node
+    if nodes:  # notify when the outermost pass calls the hooks of the outermost node
         _notify_after_node(nodes[-1], notifiers)
     elif pass_count <= 1:
         notifiers.update(_postponed.notifiers)

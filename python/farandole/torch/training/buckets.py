@@ -23,7 +23,7 @@ from farandole.torch.compression import BF16Compressor, FP16Compressor, NoneComp
 from farandole.torch.sparse import sparse_of, start_sparse
 from farandole.training.bucket_plan import PlannedBucket
 
-_LARGE_ELEMENTS_MIN = 1 << 15  # gradients from this size on are moved as soon as they are complete
+_LARGE_ELEMENTS_MIN = 1 << 15  # gradients of this size or more are moved when they are complete
 _SAMPLE_ELEMENTS = 1 << 12  # about this many elements of a bucket are compared
 # The values of Gradient.frozen_state(). The parameter is trained, or it is frozen. A frozen one has
 # no gradient, a gradient that is not combined, or a combined gradient.
@@ -68,7 +68,7 @@ class Marks(NamedTuple):
     length 1 in the shape of the call. They cost nothing, because the ranks compare the shapes of
     each call anyway. If the shapes differ, all ranks get an error."""
 
-    step_dropped: bool  # this rank did not make the step for the gradients that were combined last
+    step_dropped: bool  # this rank did not make the step for the last combined gradients
     gradients_changed: bool  # this rank's program changed gradients before the bucket was combined
 
     def apply_to(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -142,7 +142,7 @@ class Gradient:
             self.last_version = version_of(gradient)
 
     def is_unchanged(self) -> bool:
-        """Return whether the program has not changed the gradient since the last pass."""
+        """Return whether the gradient is still as the last pass has left it."""
         return self.last_version is None or has_version(self.parameter.grad, self.last_version)
 
     def set_place(self, place: torch.Tensor) -> None:
@@ -344,14 +344,14 @@ class Bucket(_BucketBase):
         self._sparse_gradients = [gradient for gradient in gradients if gradient.becomes_sparse]
         # Whether the program wrote to a complete gradient before the bucket started.
         self._was_written = False
-        self._is_sent_whole = True  # False with a compressor of the program
-        self._combined_version = -1  # of the first trained gradient, after it was combined
+        self._is_sent_whole = True  # False if the program has its own compressor
+        self._combined_version = -1  # of the first trained gradient, after the combination
         # Gradient.frozen_state() of each gradient: at the last start, and as all ranks had agreed
         # on it in the last combination (None after an error).
         self._frozen_states: list[int] = []
         self._agreed_frozen_states: list[int] | None = [_TRAINED] * len(gradients)
         self._sent_memory = self.memory  # or _memory_with_states
-        # The values of frozen gradients that were combined before. They must not change.
+        # The values of frozen gradients that were combined earlier: these values must not change.
         self._kept_values: list[tuple[Gradient, torch.Tensor]] = []
 
     def _is_reusable_for(self, gradients: Sequence[Gradient], planned: PlannedBucket) -> bool:
@@ -453,14 +453,14 @@ class Bucket(_BucketBase):
             return
         was_written = self._was_written or not self._is_unchanged()
         try:
-            self.finish()  # even if gradients were changed: the other ranks wait for this one
+            self.finish()  # even if gradients were changed: other ranks wait for this rank
         except CallError as error:
             self.is_combined = True
             raise (_with_shape_explanation(error) if self._is_sent_whole else error) from None
         except Exception:
             self.is_combined = True
             raise
-        # Not set after a KeyboardInterrupt, so that the next wait() waits again.
+        # A KeyboardInterrupt does not reach this line, so the next wait() waits again.
         self.is_combined = True
         self._check_states()
         for gradient, value in self._kept_values:
@@ -504,7 +504,7 @@ class Bucket(_BucketBase):
         ]
 
     def _is_unchanged(self) -> bool:
-        """Return whether the program has not changed the gradients since all of them were in the
+        """Return whether the gradients are still as they were when all of them were in the
         bucket."""
         for gradient, before in zip(self.gradients, self._versions, strict=True):
             if gradient.view._version == before and gradient.is_in_bucket():
@@ -545,7 +545,7 @@ class SparseBucket(_BucketBase):
         if self.finish is None or self.is_combined:
             return
         try:
-            result = self.finish()  # even after a change: the other ranks wait for this one
+            result = self.finish()  # even after a change: the other ranks wait for this rank
         except CallError as error:
             self.is_combined = True
             raise _with_shape_explanation(error) from None
@@ -582,8 +582,8 @@ def _description_of(tensor: torch.Tensor) -> str:
 
 
 def _alias(place: torch.Tensor) -> torch.Tensor:
-    """Return another tensor on the same memory, which is not a view. Hand-written zero_grad()
-    functions detach gradients in place, which autograd does not allow for a view."""
+    """Return a tensor that shares the memory of `place`, but is no view for autograd. Hand-written
+    zero_grad() functions detach gradients in place, which autograd does not allow for a view."""
     return place.new_empty(0).set_(place)
 
 

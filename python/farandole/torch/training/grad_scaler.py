@@ -68,7 +68,7 @@ def share_overflow(
         scale.fill_(_FLOAT64_FORMAT.unpack(_INT64_FORMAT.pack(~largest_complement))[0])
         assert scaler._growth_tracker is not None
         scaler._growth_tracker.zero_()
-    # The gradients of other optimizers in this step were scaled before, too.
+    # In this step, the gradients of other optimizers were also scaled by these different scales.
     if _differing_scalers.get(scaler) is scaler._per_optimizer_states:
         overflow_anywhere = 1
     if overflow_anywhere and not was_unscaled:

@@ -100,16 +100,16 @@ class Gradients:
         self._all_gradients: list[Gradient] = []
         self._parameter_ids: set[int] = set()  # the ids of the parameters of all gradients
         self._unplaced_gradients: list[Gradient] = []  # the gradients without a place
-        # Those of them that are complete, in the order of their completion.
+        # The complete gradients without a place, in the order of their completion.
         self._completed_gradients: list[Gradient] = []
         self._complete_count = 0  # complete gradients in this step
         self._has_counted_pass = False  # whether a pass has been counted in this step
         self._last_pass_succeeded = False  # whether the last counted pass has ended well
-        self._has_extra_pass = False  # whether a pass too many has added to combined gradients
+        self._has_extra_pass = False  # whether one pass too many has added to combined gradients
         self._counts_passes = True  # False within no_sync()
         self._hooks: list[RemovableHandle] = []
         self._period = settings.group.period  # the period in which places were given
-        self._membership_period: object = None  # the period in which _is_member was found
+        self._membership_period: object = None  # the period in which _is_member was set
         self._is_member = False
         self._has_first_agreement = False  # whether the first agreement of this step has been made
         self._backward_end_notifier = BackwardEndNotifier(self)
@@ -294,7 +294,7 @@ class Gradients:
         for bucket in self._buckets:
             errors.attempt(bucket.wait)
         if errors.found:
-            self._step_dropped = True  # other ranks may have no error, and make the step
+            self._step_dropped = True  # other ranks may have no error: these ranks make the step
             self._reset()
             raise errors.pop_first()
         self._last_pass_succeeded = True
@@ -328,7 +328,7 @@ class Gradients:
             )
         errors = CollectedErrors()
         if (self.reduced or self._complete_count > 0) and self.are_all_dropped():
-            # Ranks that have begun another backward pass have already done this.
+            # Ranks that have begun another backward pass have done this in on_gradient_ready().
             self._step_dropped = True
             self._reset()
         self._forget_former_places()
@@ -415,8 +415,8 @@ class Gradients:
         self.reduced, self._step_dropped = are_combined, True
 
     def _forget_former_places(self) -> None:
-        """In a new period, forget all places, because another rank may have none. Gradients that
-        get the same places again keep their memory."""
+        """In a new period, forget all places, because another rank may have no places. Gradients
+        that get the same places again keep their memory."""
         group, former_period = self._settings.group, self._period
         if group.process_set_id is None or group.period == former_period:
             return
@@ -468,7 +468,7 @@ class Gradients:
         for gradient in unplaced:
             if agreed[gradient].kind != NO_GRADIENT:
                 continue
-            if gradient.was_unused:  # without a place, it would need an agreement in every step
+            if gradient.was_unused:  # a gradient without a place needs an agreement in every step
                 agreed[gradient] = agreed[gradient]._replace(kind=DENSE)
             else:
                 gradient.was_unused = True

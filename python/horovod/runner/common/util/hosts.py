@@ -25,12 +25,13 @@ class HostInfo:
 
 @dataclass(frozen=True)
 class SlotInfo:
-    """A place for one worker: its host, its ranks, and the size that belongs to each rank."""
+    """A place for one worker: its host, and its three ranks, each with the number of workers among
+    which this rank is counted."""
 
     hostname: str
     rank: int
-    local_rank: int  # among the workers of its host
-    cross_rank: int  # among the workers with the same local_rank on all hosts
+    local_rank: int  # the rank among the workers of its host
+    cross_rank: int  # the rank among the workers with this local_rank on all hosts
     size: int | None = None
     local_size: int | None = None
     cross_size: int | None = None
