@@ -16,19 +16,19 @@ namespace farandole::bench {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-using Memory = std::vector<std::vector<std::byte>>;
+using Buffers = std::vector<std::vector<std::byte>>;
 
 constexpr std::array kSizes = {16L << 10, 64L << 10, 256L << 10, 1L << 20, 16L << 20};
 constexpr std::array kMeasuredDTypes = {DType::kFloat32, DType::kBFloat16, DType::kFloat16,
                                         DType::kFloat64, DType::kInt32,    DType::kInt64};
 
 // Returns buffers filled with a bit pattern that is an ordinary number in each dtype.
-Memory memory_of(std::size_t buffers, long bytes) {
-  return Memory(buffers, std::vector<std::byte>(static_cast<std::size_t>(bytes), std::byte{0x3c}));
+Buffers filled_buffers(std::size_t buffers, long bytes) {
+  return Buffers(buffers, std::vector<std::byte>(static_cast<std::size_t>(bytes), std::byte{0x3c}));
 }
 
-double best_rate(const InstructionSet& instruction_set, DType dtype, const Memory& inputs,
-                 Memory& outputs) {
+double best_rate(const InstructionSet& instruction_set, DType dtype, const Buffers& inputs,
+                 Buffers& outputs) {
   std::vector<const std::byte*> read;
   std::vector<std::byte*> written;
   for (const auto& input : inputs) read.push_back(input.data());
@@ -51,8 +51,8 @@ int run(std::size_t inputs, std::size_t outputs) {
   for (const InstructionSet& instruction_set : instruction_sets()) {
     for (const DType dtype : kMeasuredDTypes) {
       for (const long bytes : kSizes) {
-        const Memory read = memory_of(inputs, bytes);
-        Memory written = memory_of(outputs, bytes);
+        const Buffers read = filled_buffers(inputs, bytes);
+        Buffers written = filled_buffers(outputs, bytes);
         std::printf(R"(%s{"set": "%s", "dtype": "%s", "inputs": %zu, "outputs": %zu, )", separator,
                     instruction_set.name, row_of(dtype).name.data(), inputs, outputs);
         std::printf(R"("bytes": %ld, "GB/s": %.1f})", bytes,

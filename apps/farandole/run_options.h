@@ -45,10 +45,11 @@ class RunOptions {
                          const Overrides& overrides) const;
 
   // Whether the user has named the hosts of the job. If so, a driver starts the job, and the caller
-  // must call plan() instead of job(). Errors: kFixCall, with a text for the user.
+  // must call plan() instead of job().
   bool names_hosts() const { return nodes_.names_hosts() || elastic_.discovers_hosts(); }
   // Whether the user has asked only for the list of the job's hosts, which plan() returns.
   bool only_lists_hosts() const { return caller_.only_lists_hosts(); }
+  // Returns the job that a driver starts. Errors: kFixCall, with a text for the user.
   Result<DriverPlan> plan(const std::vector<std::string>& after_dashes) const;
 
  private:

@@ -23,11 +23,11 @@ namespace farandole {
 // allocate(), the connection to the launcher, the flight record, and the job's secret. The engines
 // may exist one after another or at the same time. Memory that one engine has allocated is also
 // visible to the peers of the other engines, unless a later engine asks for a smaller heap and so
-// replaces the heap. The launcher sees the calls of one engine at a time. Each shared object is
-// freed with the last engine or tensor that uses it. But two shared objects live as long as the
-// context: the secret, because a process can read it only once, and the job's Store, if this
-// process serves that Store. A process that serves the Store waits in the destructor of the context
-// until all formations that have begun are over, a few seconds at most. A forked child may use the
+// replaces the heap. The launcher sees the calls of one engine at a time. Most shared objects are
+// freed with the last engine or tensor that uses them. But some live as long as the context, such
+// as the secret, because a process can read it only once, and the job's Store, if this process
+// serves that Store. A process that serves the Store waits in the destructor of the context until
+// all formations that have begun are over, a few seconds at most. A forked child may use the
 // context for engines of its own, which get new memory. Either the parent or the child may use the
 // launcher, but not both.
 class ProcessContext;

@@ -340,13 +340,13 @@ class TrainingChecks(OptimizerFixture):
                 for optimizer in make_optimizers(model)
             ]
             for step in range(4):
-                self.train_tables(model, distributed, [self.rank], step, to_none)
-                self.train_tables(reference, reference_optimizer, range(self.size), step, True)
+                self.train_one_step(model, distributed, [self.rank], step, to_none)
+                self.train_one_step(reference, reference_optimizer, range(self.size), step, True)
             self.expect_same_everywhere(model)
             self.expect_equal(model, reference)
 
     @staticmethod
-    def train_tables(
+    def train_one_step(
         model: EmbeddingModel,
         optimizers: Sequence[torch.optim.Optimizer],
         ranks: Sequence[int],

@@ -87,8 +87,8 @@ class Channels {
   // The functions from here to ring_on_arrival() are for the holder of the progress lock.
   // Returns the channel to a rank, for a lane. Begins to connect the channel if it is new.
   PeerChannel& channel_for_lane(int rank, TimePoint now);
-  // Like channel_for_lane(), but for messages: the other rank may not know that this rank needs the
-  // channel.
+  // Like channel_for_lane(), but for messages: perhaps the other rank does not know that this rank
+  // needs the channel.
   PeerChannel& channel_for_messages(int rank, TimePoint now);
   // Makes connections, sends and receives as far as it can. Returns whether it made progress. Never
   // blocks. A receive is a system call, even if nothing has arrived. To save system calls,

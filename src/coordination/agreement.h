@@ -69,8 +69,8 @@ class Agreement {
   std::optional<TimePoint> deadline() const;
 
   // Returns the next message to send; empty if there is none. A receiver must get its messages in
-  // this order. To send few messages, first pass everything that has happened to the other
-  // functions, and then call this function until its result is empty.
+  // this order. To send few messages, first tell the other functions everything that has happened,
+  // and then call this function until its result is empty.
   std::optional<OutgoingMessage> next_message();
 
   // Returns the decision that this member must enter now. Null if there is no such decision, or

@@ -27,7 +27,7 @@ class InFlight {
     SubmissionContext context;
     bool is_in_decision = false;     // a decision contains the submission
     bool announced = false;          // the submission has a valid announcement
-    std::uint32_t announced_id = 0;  // the id by which it was announced; 0 if in full
+    std::uint32_t announced_id = 0;  // the announced id; 0: the whole signature
     Slot earlier = kNone;            // its neighbours in the order of submission
     Slot later = kNone;
   };

@@ -116,7 +116,7 @@ class Learner {
   // The steps since the last synchronization point, or since the last repetition of an id.
   std::vector<IssuedStep> recent_steps_;
   std::unordered_set<std::uint32_t> recent_ids_;
-  // the quiescent points that each member has passed so far; empty if unknown
+  // how many quiescent points each member has passed so far; empty if unknown
   std::vector<std::uint32_t> quiescent_points_;
   bool began_at_sync_point_ = false;
   bool has_repetition_ = false;

@@ -52,7 +52,7 @@ constexpr std::size_t kLineWithPrefixBytesMax = 4 * kLineBytesMax;
 constexpr auto kOtherErrorsTimeout = std::chrono::seconds(3);
 // After this time, the driver kills the processes that it has told to end.
 constexpr auto kEndTimeout = std::chrono::seconds(20);
-constexpr auto kKillTimeout = std::chrono::seconds(3);  // the same, after a second signal
+constexpr auto kSecondEndTimeout = std::chrono::seconds(3);  // the same, after a second signal
 constexpr auto kRepeatedSignalTime = Supervision::kRepeatedSignalTime;
 // After the connection to a host is lost, the driver waits for this time for the end of the job.
 constexpr auto kLostConnectionTimeout = std::chrono::seconds(40);
@@ -402,7 +402,7 @@ void Driver::handle_signal(int signal) {
   // While hosts are missing, the job has not begun, so there are no workers that need time to end.
   if (!is_first_signal) {
     skips_waits_ = true;
-    if (!inputs_closed_) begin_to_end(kKillTimeout);
+    if (!inputs_closed_) begin_to_end(kSecondEndTimeout);
   } else if (!all_needed_hosts_take_part()) {
     begin_to_end(kEndTimeout);
   } else {

@@ -78,8 +78,8 @@ std::optional<NoteHeader> HostsAlltoall::write_note(std::span<std::byte> payload
   return NoteHeader{};
 }
 
-// Returns the bytes of the longest stream from our host. Empty if a member sends a negative number
-// of rows or more rows than it has, or if a sum overflows.
+// Returns how many bytes the longest stream from our host has. Empty if a member sends a negative
+// number of rows or more rows than it has, or if a sum overflows.
 std::optional<std::int64_t> HostsAlltoall::longest_stream(std::span<const std::byte> splits) const {
   const int members = parts().group_members();
   std::vector<std::int64_t> streams(parts().members.size(), 0);

@@ -72,7 +72,7 @@ class HostsBroadcast final : public StepBetweenHosts {
     return layout_.slice(chunk(host, window), notes_.entry_barrier().group().member);
   }
   bool is_alone() const { return notes_.entry_barrier().group().members() == 1; }
-  // Returns where the byte at `position` of the tensor is in the staging memory of the members.
+  // The offset of the byte at `position` of the tensor in the staging memory of each member.
   std::int64_t staging_offset(int host, std::int64_t window, std::int64_t position) const {
     return layout_.chunk_offset(window, part_index(host)) + position - chunk(host, window).begin;
   }

@@ -86,8 +86,8 @@ class WindowLayout {
   // The largest number of bytes that a stream has in a window; more would not fit into the caches.
   static constexpr std::int64_t kChunkBytesMax = 512 * 1024;
   // The largest number of bytes that each of several lanes sends to all other hosts in one phase of
-  // a window. With more bytes, the bursts of three or more hosts meet at one host, and the other
-  // hosts wait for this host. docs/performance.md has the measurement.
+  // a window. With more bytes, the bursts of several hosts meet at one host, and the other hosts
+  // wait for this host. docs/performance.md has the measurement.
   static constexpr std::int64_t kLaneBytesMax = 128 * 1024;
   // Even with many hosts, a lane may send this many bytes to each host: the largest TLS record.
   // Each message costs time, even if it is small.

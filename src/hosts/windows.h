@@ -9,9 +9,9 @@
 //   C(w): waits until all members have done B(w). Then it fetches its own results from their
 //         staging memory.
 // A member that is alone on its host may skip its staging memory: it sends from its input, and its
-// results are complete in its output at B(w). A step writes each byte of the output only once. The
-// exception is the buffer of a GatheredReduction: window w + 2 overwrites data that the member has
-// read in C(w), and C(w) comes before K(w + 2).
+// results are complete in its output at B(w). A step writes each byte of the output only once. Only
+// the buffer that a GatheredReduction uses instead of the output is written again: window w + 2
+// overwrites data that the member has read in C(w), and C(w) comes before K(w + 2).
 //
 // Each member does this in the order
 //   A0 K0 A1 K1 B0 C0 A2 K2 B1 C1 A3 K3 B2 C2 …

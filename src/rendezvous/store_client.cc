@@ -217,7 +217,7 @@ Result<StoreClient::Answer> StoreClient::await_answer(const StoreRequest& reques
   const bool is_in_time = std::chrono::steady_clock::now() < limit.deadline;
   if (request.kind != StoreRequestKind::kWait)
     return is_in_time ? limit_status : explained_error(limit_status);
-  // The limit is reached, but the value may be on its way. If it is not, the cancel makes the
+  // The wait must end, but the value may already be on its way. If it is not, the cancel makes the
   // server answer the wait with kRetry.
   StoreRequest cancel{StoreRequestKind::kCancel, request.number, {request.keys.front()}, {}, 0, {}};
   FARANDOLE_TRY(send(cancel, {}));
