@@ -1,5 +1,5 @@
-// Measures src/collective alone, from choose_step() to the last advance(). The ranks wait as the
-// engine does. But they do not agree on the calls before they run them.
+// Measures src/collective alone, from choose_step() to the last advance(). The ranks wait in the
+// same way as the engine, but they run each call without an agreement.
 #include <cstdlib>
 #include <span>
 

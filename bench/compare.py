@@ -152,7 +152,8 @@ def curves_of(outcomes: list[Outcome]) -> dict[str, dict[int, float]]:
 
 
 def write(arguments: argparse.Namespace, outcomes: list[Outcome], machine: dict[str, Any]) -> None:
-    """Write the results so far after each comparison, so that an interrupted run keeps them."""
+    """After each comparison, write all results so far, so that an interrupted run does not lose
+    these results."""
     arguments.json.parent.mkdir(parents=True, exist_ok=True)
     content = {"machine": machine, "comparisons": [report.as_json(outcome) for outcome in outcomes]}
     arguments.json.write_text(json.dumps(content, indent=1, default=str) + "\n")

@@ -1,7 +1,7 @@
 """The contenders and the commands that run them: ours, the limits, MPI with many settings, Gloo.
 
-Every program prints JSON with the keys of bench/measure.cc. The best setting of a peer depends on
-the size and on the machine, so we list the candidates and try them.
+Every program prints JSON with the keys of bench/measure.cc. Which setting of another library is the
+best depends on the size and on the machine, so we list several settings and try all of them.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ Result = dict[str, Any]
 
 
 class WrongResultError(RuntimeError):
-    """A contender has computed a wrong result. This error ends the program. After another error,
-    only the round in which it occurred is dropped."""
+    """A contender has computed a wrong result. This error ends the program. After any other error,
+    the program only drops the round in which the error occurred."""
 
 
 @dataclass(frozen=True)
@@ -43,8 +43,8 @@ class Task:
         return (self.operation, *options, *self.flags, "--json")
 
     def as_copy_task(self) -> Task:
-        """Return the task that copies the same number of bytes, whose time is the limit of the
-        machine."""
+        """Return a task that only copies the same number of bytes. No library can be faster on this
+        machine than this copy."""
         flags = tuple(flag for flag in self.flags if flag != "--in-place")
         return replace(self, operation="memcpy", flags=flags)
 
@@ -108,7 +108,7 @@ def gloo(ranks: int) -> list[Contender]:
 
 
 def mpi(task: Task, cores: int) -> list[Contender]:
-    """Return all settings that may be the best ones for a task."""
+    """Return all settings of which one may be the best for a task."""
     oversubscribed = task.ranks > cores
     return [*open_mpi(task, oversubscribed), *mpich(task, oversubscribed)]
 

@@ -26,7 +26,7 @@ namespace {
 
 constexpr std::chrono::milliseconds kLimit = std::chrono::minutes(1);
 
-// Makes one rank's calls. It repeats the same calls, as training does.
+// Makes one rank's calls. Each repetition makes the same calls, as in a training.
 class Caller {
  public:
   Caller(Engine& engine, const BenchOptions& options) : engine_(engine), options_(options) {}
@@ -92,9 +92,9 @@ class Caller {
   Engine& engine_;
   const BenchOptions& options_;
   std::size_t bytes_ = 0;
-  std::map<const std::byte*, std::vector<Submission>> calls_;  // for each input buffer
+  std::map<const std::byte*, std::vector<Submission>> calls_;  // by input buffer
   std::vector<Handle> handles_;
-  std::atomic<std::size_t> calls_left_ = 0;  // calls whose completion has not run yet
+  std::atomic<std::size_t> calls_left_ = 0;  // how many completions have not run yet
 };
 
 bool run_rank(int rank, const BenchOptions& options, int rendezvous,

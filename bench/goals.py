@@ -43,7 +43,7 @@ class Comparison:
     thresholds: tuple[Threshold, ...]
     heap: bool = False  # our tensors are in the heap; peers use ordinary memory
     busy: int = 0  # how many other processes keep the cores busy
-    tail: bool = False  # compare p99 / p50 instead of times
+    tail: bool = False  # compare the ratios p99 / p50, not the times
 
     @property
     def peers(self) -> tuple[str, ...]:
@@ -100,8 +100,8 @@ def all_comparisons() -> Iterator[Comparison]:
 
 
 GOALS = ("G1", "G2", "G3", "G4", "G5", "G6", "G7", "G23")
-# The stretch goal: our p99 is at most this many times our p50. It does not depend on the other
-# libraries.
+# A stretch goal that does not depend on the other libraries: our p99 is at most this many times our
+# p50.
 TAIL_RATIO_STRETCH = 1.5
 
 

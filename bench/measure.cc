@@ -32,7 +32,7 @@ constexpr std::size_t kLargeBytes = 32 << 20;  // larger tensors need fewer repe
 constexpr int kLargeRepetitionsMin = 3;
 constexpr std::size_t kTightBytes = 4 << 20;  // roughly the bytes that a --tight repetition moves
 constexpr std::size_t kTightCallsMax = 2000;
-// If ranks share cores, the limit is lower, because a call may take 8 ms in this case.
+// If ranks share cores, fewer calls are allowed, because then each call may take 8 ms.
 constexpr std::size_t kTightCallsMaxOnSharedCores = 50;
 
 struct SizeResult {
@@ -42,7 +42,7 @@ struct SizeResult {
 };
 
 struct Buffers {
-  std::vector<std::shared_ptr<std::byte>> inputs, outputs;  // each is the only owner of its memory
+  std::vector<std::shared_ptr<std::byte>> inputs, outputs;  // no other objects own this memory
 };
 
 // Reads every byte once, like a program that uses the result. Only the memory limits the speed.

@@ -13,8 +13,8 @@
 
 namespace farandole::bench {
 
-// The measured call; it returns when the operation is complete. In place, input and output are the
-// same memory.
+// The measured call; it returns when the operation is complete. If the call is in place, input and
+// output are the same memory.
 using Call = std::function<void(const Shape&, const std::byte* input, std::byte* output)>;
 // Returns 128-byte-aligned memory of the kind that BenchOptions::heap selects.
 using Allocate = std::function<std::shared_ptr<std::byte>(std::size_t bytes)>;

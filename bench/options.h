@@ -20,7 +20,7 @@ struct BenchOptions {
   DType dtype = DType::kFloat32;
   ReduceOp reduce_op = ReduceOp::kSum;  // kAdasum: only for allreduce
   bool heap = false;      // use memory that the other ranks can map; otherwise ordinary memory
-  bool consume = false;   // read the result inside the timed region
+  bool consume = false;   // read the result, and count this time, too
   bool tight = false;     // time many calls in a row without a barrier between them
   bool in_place = false;  // only for allreduce and broadcast
   bool pin = false;       // pin rank i to core i, modulo the number of cores

@@ -16,7 +16,7 @@
 
 namespace farandole::bench {
 
-// The group as one of its processes uses it.
+// The group from the view of one member.
 class Member {
  public:
   Member(Group group, Doorbells& doorbells, SharedHeap& heap, WaitPolicy policy)
@@ -46,15 +46,15 @@ bool run_in_processes(int ranks, const std::function<bool(int rank)>& function);
 
 class Ranks {
  public:
-  explicit Ranks(int ranks);  // call it before run_in_processes()
+  explicit Ranks(int ranks);  // construct it before run_in_processes()
   // Returns the member of the calling process. Each process must call this function once.
   Member member(int rank);
 
  private:
   int count_;
-  std::shared_ptr<Segment> doorbell_memory_, flag_memory_;  // the only owners
+  std::shared_ptr<Segment> doorbell_memory_, flag_memory_;  // nothing else owns them
   std::vector<std::shared_ptr<SharedHeap>> heaps_;
-  std::vector<std::shared_ptr<Segment>> staging_memory_;  // the only owners
+  std::vector<std::shared_ptr<Segment>> staging_memory_;  // nothing else owns it
   std::vector<std::unique_ptr<PeerHeap>> peers_;
   std::unique_ptr<Doorbells> doorbells_;
   std::unique_ptr<FlagBoard> flags_;

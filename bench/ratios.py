@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 RESAMPLES = 2000
-Times = Mapping[int, Sequence[float]]  # size: the times in all rounds
+Times = Mapping[int, Sequence[float]]  # for each size, the times in all rounds
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ def bootstrap(rounds: int, statistic: Callable[[Sequence[int]], float]) -> Inter
 
 
 def speedup(ours: Sequence[float], theirs: Sequence[float]) -> Interval:
-    """Return how many times faster we are at one size: the median of the rounds' ratios."""
+    """Return the factor by which we are faster at one size: the median of the rounds' ratios."""
     ratios = [their / our for our, their in zip(ours, theirs, strict=True)]
     return bootstrap(len(ratios), lambda rounds: statistics.median(ratios[r] for r in rounds))
 

@@ -74,8 +74,8 @@ def series(entry: Entry, size: int, rounds: Sequence[Round], tail: bool) -> list
 def best_of(
     family: str, size: int, entries: Sequence[Entry], rounds: Sequence[Round], tail: bool
 ) -> tuple[str, list[float]]:
-    """Return the name of the fastest entry of a family at one size, and the values of this entry in
-    all rounds."""
+    """Return the fastest entry of one library at one size: its name, and its values in all rounds.
+    `family` is "ours", or a peer such as "mpi"."""
     fastest = min(
         (entry for entry in entries if entry.family == family and size in entry.sizes),
         key=lambda entry: statistics.median(series(entry, size, rounds, tail=False)),

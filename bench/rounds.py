@@ -23,9 +23,9 @@ ROUNDS = 7
 # A setting whose time is within this factor of the best time may be the best setting.
 CLOSE_FACTOR = 1.10
 CLOSE_FACTOR_AFTER_ONE_RUN = 1.5
-SETTINGS_PER_SIZE = 2  # at most this many settings run at each size
+SETTINGS_PER_SIZE = 2  # so many settings run at each size, or fewer
 TRIAL_SECONDS = 0.01
-TRIAL_BYTES = 16 << 20  # larger tensors use the settings that win at this size
+TRIAL_BYTES = 16 << 20  # the best settings at this size also run at larger sizes
 BUSY_PROGRAM = """
 import os
 parent = os.getppid()
@@ -39,7 +39,7 @@ Say = Callable[[str], None]
 class Entry:
     """A contender with its task and the sizes that it runs.
 
-    For each size, only the fastest entry of a family counts.
+    For each size, only the fastest of the entries with the same `family` counts.
     """
 
     family: str  # "ours", or a peer such as "mpi"

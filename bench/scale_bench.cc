@@ -30,16 +30,16 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kLimit = std::chrono::minutes(5);
-constexpr auto kSettleTime = std::chrono::seconds(1);       // then every other rank waits
+constexpr auto kSettleTime = std::chrono::seconds(1);       // then all ranks except 0 wait
 constexpr auto kIdleMeasureTime = std::chrono::seconds(2);  // how long an idle job is measured
 constexpr int kRanksMax = 1024;
 constexpr int kWarmUpCalls = 50;
 constexpr int kCalls = 200;
 
 struct SharedCounters {
-  SharedResults results;  // only its barrier is used
+  SharedResults results;  // we only use the barrier in it
   std::array<std::atomic<pid_t>, kRanksMax> pids;
-  std::atomic<std::int64_t> sleeps;  // of all ranks together, in kCalls calls
+  std::atomic<std::int64_t> sleeps;  // of all ranks together, during kCalls calls
 };
 
 double seconds_of(clockid_t clock) {

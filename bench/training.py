@@ -6,7 +6,7 @@ The bound is the speed of two independent processes that do the same computation
 Run `.venv/bin/python bench/training.py` after `./dev test python` has installed the package. In
 each round, three models are trained in every way. The results are the medians of the ratios within
 a round, with their 95 % intervals. Each rank has one torch thread. The script checks that ranks
-that train together end with the same parameters, bit by bit, and with the loss of DDP.
+that train together end with the same parameters, bit by bit, and with the same loss as with DDP.
 """
 
 from __future__ import annotations

@@ -86,9 +86,9 @@ def read_ablations(text: str) -> tuple[list[Heuristic], list[Constant]]:
 def with_switch(heuristic: Heuristic, source: str, original: str) -> str:
     """Return the source with the switch around the heuristic's text.
 
-    If another heuristic has already put a switch around the same code, the text may occur twice: in
-    the `off` text of that switch, and at its old place. Raise ValueError unless the original source
-    contains the text exactly once.
+    An earlier call may have put a switch of another heuristic around the same code. Then the text
+    may occur twice: in the `off` text of that switch, and at its old place. Raise ValueError unless
+    the original source contains the text exactly once.
     """
     find = heuristic.find.strip("\n")
     if (count := original.count(find)) != 1:
@@ -262,7 +262,7 @@ def total_text(table: dict[str, Cost]) -> str:
     )
 
 
-HEURISTICS_HEAD = """| without | workload | messages | replans | steps | ms |
+HEURISTICS_HEAD = """| rule that is switched off | workload | messages | replans | steps | ms |
 | --- | --- | ---: | ---: | ---: | ---: |
 """
 CONSTANTS_HEAD = """| constant | half | as it is | double |

@@ -3,9 +3,9 @@
 
 If two files of a program define different things with one name, C++ says that the behaviour is
 undefined. Usually, neither the compiler nor the linker reports it, and the program uses one of the
-two definitions for both. Two definitions are the same if their full names are equal, including the
-namespaces, and for functions also the types of the parameters. The check reads the text with
-`cpp_functions.py`, so it does not see what macros define.
+two definitions for both. Two definitions count as the same if their full names, including the
+namespaces, are equal. For functions, the types of the parameters must be equal, too. The check
+reads the text with `cpp_functions.py`, so it does not see what macros define.
 
 Names in unnamed namespaces, static functions, members of classes and specialisations of templates
 do not count. ALTERNATIVES lists files of which each program contains only one.

@@ -2,9 +2,9 @@
 """Check that tests reach every statement that makes an error. The check covers only some rooms.
 
 The check reads the counts of the preset `coverage` (`./dev test coverage`). An error that no test
-reaches must be listed in tests/unreached_errors.txt with the reason. The check also fails if a
-listed error is reached, or no longer exists. If only some runs reach an error, its reason begins
-with "sometimes: ".
+reaches must be listed in tests/unreached_errors.txt with the reason. The check also fails if a test
+reaches a listed error, or if a listed error no longer exists. If only some runs reach an error, its
+reason begins with "sometimes: ".
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Check that functions, files and rooms keep to the sizes of docs/style.md.
+"""Check that functions, files and rooms are not larger than docs/style.md allows.
 
 A waiver is a comment `size waiver: <reason>` on the line of the function or in the comment above
 it. For a file, it is `file size waiver: <reason>` among its first ten lines.
@@ -118,8 +118,8 @@ def sources(root: Path) -> Iterator[str]:
 
 
 def room_of(where: str) -> str | None:
-    """Return the room that a file's lines count for; None for tests. A Python folder is a room, and
-    so is a folder of benchmarks."""
+    """Return the room to which the lines of a file belong; None for tests. A Python folder is a
+    room, and so is a folder of benchmarks."""
     parts = where.split("/")
     if parts[0] == "bench":
         return "/".join(parts[:-1])

@@ -70,7 +70,7 @@ def output_of_the_job() -> str:
         try:
             while part := os.read(main_end, 65536):
                 output += part
-        except OSError:  # the last process has closed the terminal
+        except OSError:  # no process has the terminal open any more
             pass
         code = job.wait()
     os.close(main_end)

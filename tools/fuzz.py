@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Build the fuzz targets of tests/fuzz and run each for some seconds, with its corpus.
 
-The address and undefined-behaviour sanitizers watch the run. The script fails if a target crashes;
-then build/fuzz has the input, and `build/fuzz/tests/fuzz/NAME_fuzz FILE` runs it again. Inputs that
-a run finds stay in build/fuzz/corpus, and the next run begins with them.
+The address and undefined-behaviour sanitizers watch the run. The script fails if a target crashes.
+Then build/fuzz contains a file with the input of the crash, and `build/fuzz/tests/fuzz/NAME_fuzz
+FILE` runs this input again. The inputs that a run finds stay in build/fuzz/corpus, and the next run
+begins with these inputs.
 """
 
 from __future__ import annotations

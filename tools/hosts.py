@@ -104,7 +104,8 @@ class Host:
         )
         for name in ("lo", "eth0"):
             self.ip("link", "set", name, "up")
-        # Without "nodad", the kernel would keep the address unusable for a second.
+        # Without "nodad", the kernel would check for a second whether another host has the address,
+        # which is unusable until then.
         self.ip("address", "add", f"{self.v6}/{V6_NETWORK.prefixlen}", "dev", "eth0", "nodad")
         if not self.v6_only:
             self.ip("address", "add", f"{self.v4}/{V4_NETWORK.prefixlen}", "dev", "eth0")
@@ -152,7 +153,7 @@ class Host:
         run_command(*self.command("sysctl", "--quiet", "--write", setting))
 
     def set_mtu(self, mtu: int) -> None:
-        """Set the longest packet on both ends of this host's cable."""
+        """Set the size of the longest packet on both ends of this host's cable."""
         self.ip("link", "set", "eth0", "mtu", str(mtu))
         run_command("ip", "-n", self.switch, "link", "set", self.bridge_end, "mtu", str(mtu))
 
@@ -187,7 +188,7 @@ class Host:
         """Kill the processes of this host, and wait for their end. Processes that start during this
         time are killed, too.
 
-        A process that the kernel cannot end is left after ENDING_SECONDS.
+        If the kernel cannot end a process within ENDING_SECONDS, do not wait for it any longer.
         """
         deadline = time.monotonic() + ENDING_SECONDS
         while (pids := self.processes()) and time.monotonic() < deadline:
@@ -249,7 +250,7 @@ class Hosts(Sequence[Host]):
             host.cores = cores[first : first + max(cores_per_host, 1)]
 
     def remove(self) -> None:
-        """Remove the hosts and end their processes. Ctrl-C does not interrupt it."""
+        """Remove the hosts and end their processes. Ctrl-C does not interrupt this function."""
         previous = {number: signal.signal(number, signal.SIG_IGN) for number in ENDING_SIGNALS}
         try:
             self._remove()
@@ -325,7 +326,7 @@ def run_in_child_process(action: Callable[[], int]) -> int:
     """Run `action` in a child that gets SIGTERM if this process is killed. Return the action's
     result.
 
-    So `with Hosts(…)` in the action removes the hosts even if this process gets SIGKILL.
+    So if the action uses `with Hosts(…)`, the hosts are removed even if this process gets SIGKILL.
     """
     parent = os.getpid()
     child = os.fork()

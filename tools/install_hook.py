@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Link tools/hooks/pre-commit into this clone's own folder of hooks.
 
-Hooks in the folder that core.hooksPath names belong to the user and stay as they are. A folder that
-is not a git repository gets no hook. The script succeeds in both cases.
+If git's setting core.hooksPath names a folder, the hooks in it belong to the user, and the script
+does not change them. A folder that is not a git repository gets no hook. The script succeeds in
+both cases.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Tests of long_description.py."""
+"""Test the functions of long_description.py."""
 
 from __future__ import annotations
 

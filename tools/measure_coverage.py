@@ -43,7 +43,7 @@ def table(counts: RegionCounts) -> tuple[list[str], float]:
 
 
 def run_tests() -> bool:
-    """Run the tests after deleting old counts."""
+    """Delete the old counts, and then run the tests."""
     shutil.rmtree(profile_folder(BUILD), ignore_errors=True)
     options = ("--output-on-failure", "--no-tests=error", "-j2", "-L", "^(unit|sim)$")
     command = ("ctest", "--test-dir", BUILD, *options)

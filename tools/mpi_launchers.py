@@ -6,7 +6,7 @@
         subprocess.run([*command, "hostname"])
 
 If one of them is missing on this machine, their Debian packages are unpacked in build/mpi, but not
-installed. Only programs that are started in this way see them.
+installed. Only programs that are started in this way see the unpacked packages.
 """
 
 from __future__ import annotations

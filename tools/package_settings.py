@@ -1,13 +1,13 @@
 """The settings with which our scripts build the package `farandole`.
 
-The compiler and its flags are those of the preset `dev`. So ccache compiles a room only once for
-both, and the unit tests test the code that the package contains.
+The compiler and its flags are those of the preset `dev`. So with ccache, a room is compiled only
+once for the package and the preset, and the unit tests test the code that the package contains.
 """
 
 from __future__ import annotations
 
 SETTINGS = {
-    "build-dir": "build/package-{wheel_tag}",  # as deep as build/dev: same relative paths
+    "build-dir": "build/package-{wheel_tag}",  # as deep as build/dev, for equal relative paths
     "cmake.define.CMAKE_CXX_COMPILER": "clang++-19",
     "cmake.define.CMAKE_CXX_COMPILER_LAUNCHER": "ccache",
     "cmake.define.CMAKE_COMPILE_WARNING_AS_ERROR": "ON",

@@ -1,7 +1,7 @@
 """Read clang's counts of a build with the preset `coverage`: how often each region of our code ran.
 
-While a test program runs, it counts in a file that it maps into its memory. So the counts also
-exist if the program is killed or ends by _exit. All processes of one program share one file.
+A test program keeps its counts in a file that it maps into its memory. So the counts exist even if
+the program is killed or ends by _exit. All processes of one program share one file.
 """
 
 from __future__ import annotations

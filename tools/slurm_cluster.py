@@ -120,8 +120,8 @@ class SlurmCluster:
     """A Slurm cluster with one node for each host, for root only.
 
     Entering the `with` block returns when all nodes can run jobs. The controller runs on host 0.
-    From then on, programs that start on a host know the names of all hosts. Leaving the block ends
-    all processes of the hosts.
+    Programs that start on a host after this know the names of all hosts. Leaving the block ends all
+    processes of the hosts.
     """
 
     def __init__(

@@ -31,7 +31,7 @@ from hosts import Hosts, HostsError, namespaces
 from slurm_cluster import SlurmCluster, reason_if_impossible
 
 TIMEOUT_SECONDS = 300
-# A line of less than 1024 bytes, written at once: srun mixes longer lines of several tasks.
+# Write less than 1024 bytes, in one write, because srun mixes longer lines of different tasks.
 NAMES = "(PROCID|NODEID|LOCALID|NNODES|NTASKS|JOB_NODELIST|SRUN_COMM_HOST|STEP_.*)"
 SHOW = f"echo $(env | grep -E '^SLURM_{NAMES}=') PMI_RANK=$PMI_RANK NAME=$(hostname)"
 

@@ -202,9 +202,9 @@ class Server:
 class SshServers:
     """An SSH server on each host, for root only, with one user key for all hosts.
 
-    Entering the `with` block returns when all servers accept connections. From then on, programs
-    that start on a host know the names of all hosts, and `ssh -i identity -- host1` from any host
-    finds the host keys without an option. Leaving the block ends all processes of the hosts.
+    Entering the `with` block returns when all servers accept connections. Programs that start on a
+    host after this know the names of all hosts, and `ssh -i identity -- host1` from any host finds
+    the host keys without an option. Leaving the block ends all processes of the hosts.
 
     On a host, the home of root is a folder in `folder`, so that ~/.ssh and ~/.bashrc of this
     machine change nothing.
@@ -233,7 +233,7 @@ class SshServers:
 
     def __enter__(self) -> SshServers:
         sshd = find_sshd()
-        Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)  # Debian's sshd requires it
+        Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)  # the sshd of Debian needs this folder
         try:
             self._write_files(sshd)
             for server in self._servers.values():

@@ -17,7 +17,8 @@ from pathlib import Path
 
 Stages = dict[str, Callable[[], object]]  # the functions that run the stages, by name
 
-# `./dev ci` starts no stage after this time. A stage may take 20 minutes on a slow machine.
+# When `./dev ci` has run for this time, it starts no further stage. A stage may take 20 minutes on
+# a slow machine.
 CI_LIMIT_S = 65 * 60
 REPEATED_LINES, REPEATED_ERRORS, REPEATED_COLUMNS = 60, 10, 300
 OUTPUT_WAIT_S = 5

@@ -3,10 +3,10 @@
 
     tools/stranger_traffic.py HOST:PORT… --idle 200 --dribbling 20 --messages 1000 --seconds 5
 
-Some connections stay idle. Some dribble: they send one byte every 100 ms. If the job closes an idle
-or dribbling connection, the script opens it again after 0 to 2 seconds. The script also sends
-malformed messages, each on its own connection. Such a connection stays open until the job closes
-it, but for at most one second. At the end, the script prints a report as JSON.
+Some connections stay idle. Some are "dribbling": they send one byte every 100 ms. If the job closes
+an idle or dribbling connection, the script opens it again after 0 to 2 seconds. The script also
+sends malformed messages, each on its own connection. Such a connection stays open until the job
+closes it, but for at most one second. At the end, the script prints a report as JSON.
 
 A job must not answer strangers. Only a replay, which repeats recorded bytes of a real connection,
 begins with a valid message, so the job answers once. The answer has new random numbers, so the next
@@ -55,7 +55,7 @@ class Stranger:
     closes_at: float = float("inf")
     sent: int = 0  # bytes that a dribbling connection has sent
     received: int = 0  # bytes
-    first_answer: int = 0  # bytes, see Message
+    first_answer: int = 0  # in bytes, as in Message
     later_bytes: bytes = b""
 
 

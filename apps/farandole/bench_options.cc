@@ -121,7 +121,7 @@ BenchOptions::BenchOptions(CLI::App& app)
   command_->add_flag("--consume", consume_, "Reads every result inside the timed region");
   command_->add_option("--json", json_path_, "Writes the results to this file, too")
       ->type_name("FILE");
-  command_->add_flag("--worker", is_worker_)->group("");  // only for job(); not in the help
+  command_->add_flag("--worker", is_worker_)->group("");  // for workers; the help hides it
 }
 
 Result<BenchPlan> BenchOptions::plan() const {

@@ -23,8 +23,8 @@ class BenchOptions {
   bool is_worker() const { return is_worker_; }
   // Errors: kFixCall, with a text for the user.
   Result<BenchPlan> plan() const;
-  // Returns the options of a job. Its workers run this program with the same arguments and with
-  // --worker. Errors: kFixCall, kStop.
+  // Returns the options of a job. The workers of this job run this program with the same arguments
+  // and with --worker. Errors: kFixCall, kStop.
   Result<JobOptions> job(const BenchPlan& plan, const std::vector<std::string>& words) const;
 
  private:

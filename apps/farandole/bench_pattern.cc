@@ -8,7 +8,7 @@ namespace farandole {
 namespace {
 
 constexpr std::size_t kPeriod = 1021;
-constexpr std::size_t kSumMax = 120;  // exact in all types, even int8 and bfloat16
+constexpr std::size_t kSumMax = 120;  // every type, even int8, represents this number exactly
 
 // Returns the bits of a small whole number in this type.
 std::uint64_t bits_of(DType dtype, std::size_t value) {

@@ -1,8 +1,9 @@
 // BenchPattern: the contents of the ranks' buffers in `farandole bench` and in the programs of
 // bench/, and the expected results. The values are small whole numbers, so a sum over all ranks is
 // exact in every type. The pattern repeats after a prime number of elements, so that the check
-// finds data at a wrong offset. Every repetition of the benchmark starts at a different element of
-// the pattern, so that the check finds results of an earlier repetition.
+// notices data at a wrong offset. Every repetition of the benchmark starts at a different element
+// of the pattern, so that the check notices if a buffer still has the result of an earlier
+// repetition.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +19,7 @@ class BenchPattern {
  public:
   BenchPattern(DType dtype, int ranks);
 
-  // Writes the input of a rank. It begins with element `first_element` of the pattern.
+  // Writes the input of a rank. The input begins with element `first_element` of the pattern.
   void write(std::byte* memory, std::size_t bytes, int rank, std::size_t first_element) const;
   // Whether `memory` contains a rank's input.
   bool is_input(const std::byte* memory, std::size_t bytes, int rank,

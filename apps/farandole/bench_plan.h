@@ -19,7 +19,7 @@ struct BenchPlan {
   // Whether the repetitions rotate between several buffers, and read the result in the timed
   // region.
   bool reads_results = false;
-  std::string json_path;  // the file for the results; empty: none
+  std::string json_path;  // the results are also written to this file; empty: no file
 
   // Rounds a size up to whole elements for every rank. As in nccl-tests, a size means the bytes of
   // the tensor for allreduce and broadcast, of the input for reduce-scatter and alltoall, and of
@@ -29,7 +29,7 @@ struct BenchPlan {
 
 struct BenchRow {
   std::size_t bytes = 0;
-  // The median over the repetitions. The time of a repetition is that of its slowest rank.
+  // The median over the repetitions. The time of a repetition is the time of its slowest rank.
   double p50_us = 0;
   double p99_us = 0;
   bool is_verified = false;
@@ -37,7 +37,7 @@ struct BenchRow {
   double algbw_gbps() const { return static_cast<double>(bytes) / p50_us / 1e3; }
 };
 
-// Returns busbw ÷ algbw, as nccl-tests define them (doc/PERFORMANCE.md there). The best algorithm
+// Returns busbw ÷ algbw, as nccl-tests define them in their doc/PERFORMANCE.md. The best algorithm
 // needs the bandwidth busbw on each link, so busbw does not depend on the number of ranks.
 double bus_factor(Operation operation, int ranks);
 

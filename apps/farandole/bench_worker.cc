@@ -34,9 +34,10 @@ constexpr Seconds kProgressInterval(0.2);
 constexpr std::size_t kRotatingBufferCount = 3;
 constexpr std::size_t kAlignment = 128;
 constexpr int kWarmUpRepetitions = 3;
-// The approximate time for all operations of one size, in seconds.
+// The timed operations of one size together may take about this time, in seconds.
 constexpr double kOperationSeconds = 0.4;
-// The approximate time for one size, including writing and checking, in seconds.
+// All repetitions of one size together may take about this time, in seconds. This includes writing
+// the inputs and checking the results.
 constexpr double kTotalSeconds = 3;
 constexpr double kRepetitionsMin = 5;
 constexpr double kRepetitionsMax = 5000;
@@ -261,7 +262,7 @@ class BenchWorker {
   Clock::time_point progress_shown_at_{};
   std::size_t repetition_ = 0;
   std::vector<Buffer> inputs_;  // the repetitions rotate between the buffers
-  Buffer output_;               // only for reducescatter
+  Buffer output_;               // used only for reducescatter
 };
 
 Status measure_all(Engine& engine, const BenchPlan& plan) {

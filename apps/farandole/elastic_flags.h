@@ -33,9 +33,9 @@ class ElasticFlags {
   static bool is_for_driver(std::string_view flag) {
     return flag == "--host-discovery-script" || flag == "--slots-per-host";
   }
-  // Call it after parsing. `workers` is the number of workers at the start of the job, or the
-  // largest possible number if that number is not known yet. The result is empty if the job is not
-  // elastic. Errors: kFixCall.
+  // Call it after parsing. `workers` is the number of workers at the start of the job, or, if this
+  // number is not known yet, the largest number that the job may have. The result is empty if the
+  // job is not elastic. Errors: kFixCall.
   Result<std::optional<Membership::Options>> options(int workers,
                                                      const FrameworkFlags& frameworks) const;
 

@@ -11,7 +11,7 @@ namespace farandole {
 namespace {
 
 // A worker inherits the variables of the scheduler that has started its job. But these variables do
-// not describe a `farandole run` inside the worker.
+// not describe a `farandole run` inside the worker, so this function ignores them there.
 Result<std::optional<SchedulerTask>> scheduler_task() {
   const auto environment = [](const char* name) { return std::getenv(name); };
   if (environment("FARANDOLE_RANK") != nullptr) return std::optional<SchedulerTask>();

@@ -24,7 +24,7 @@ class NodeFlags {
   NodeFlags& operator=(const NodeFlags&) = delete;
 
   // Call it after parsing. The result is empty if the job is on this host only. If a scheduler has
-  // started this process, the scheduler's variables replace the values that the user has left out.
+  // started this process, the scheduler's variables supply the values that the user has not given.
   // May print a notice. Errors: kFixCall.
   Result<std::optional<NodeOptions>> node_options() const;
   // Whether the variables of a scheduler say that it has started this process.

@@ -404,7 +404,7 @@ Result<std::vector<std::string>> RunOptions::flags_for_launchers() const {
     if (flag == "--workers" || flag == "--output-dir" || NodeFlags::is_for_driver(flag) ||
         ElasticFlags::is_for_driver(flag))
       continue;
-    if (option->get_group() == CallerFlags::kHelpGroup) continue;  // for the driver only
+    if (option->get_group() == CallerFlags::kHelpGroup) continue;  // the driver keeps these flags
     flags.push_back(flag);
     if (option->get_items_expected_max() > 0) flags.push_back(option->results().back());
   }

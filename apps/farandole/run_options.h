@@ -37,7 +37,7 @@ class RunOptions {
   struct Overrides {
     // This launcher's node, if a driver has started this launcher.
     std::optional<NodeOptions> nodes{};
-    std::optional<int> workers{};  // instead of -n
+    std::optional<int> workers{};  // replaces the value of -n
   };
   // Returns the job that the user has asked for. `after_dashes` are the words after a `--`, which
   // the parser has not seen. Errors: kFixCall, with a text for the user.

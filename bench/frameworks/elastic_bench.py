@@ -7,8 +7,8 @@ a new worker replaces it. A gap is the time between two steps of a survivor. At 
 must have equal models. With `--jax`, the workers train the same MLP with JAX instead. Then the gaps
 are also compared with the first step of a worker, which traces and compiles the program.
 
-torchrun starts all workers again when one is killed. With Gloo (PyTorch 2.13.0), the workers that
-torchrun restarted often could not connect to each other. So in this benchmark the workers of
+torchrun starts all workers again when one is killed. With Gloo (PyTorch 2.13.0), the restarted
+workers of torchrun were often unable to connect to each other. So in this benchmark the workers of
 torchrun train alone, and the gap that they report is a lower bound: the time from the last step
 before the kill to the first step of a new process. The kinds of jobs take turns. Run it with
 `.venv/bin/python bench/frameworks/elastic_bench.py`; it starts the jobs itself.
@@ -91,7 +91,8 @@ def train_elastically(kills: int) -> None:
 
 
 class Gaps:
-    """Prints the time between two steps of this worker if the number of workers has changed."""
+    """Prints the time between two steps of this worker if the number of workers has changed between
+    these steps."""
 
     def __init__(self) -> None:
         self._last: tuple[float, int] | None = None

@@ -78,8 +78,8 @@ def train(end: Path) -> None:
             time.sleep(max(0.0, step_end - time.monotonic()))
             state.steps += 1
             state.batches += hvd.size()
-            # All workers print this line before the commit, because a worker may be killed before
-            # it prints.
+            # Each worker prints this line before it commits. So the line of a committed step exists
+            # even if some workers are killed before they print theirs.
             now, epoch = time.monotonic(), lifecycle.engine().epoch
             text = f"step {state.steps} epoch {epoch} members {hvd.size()} at {now:.4f}"
             print(text, flush=True)
@@ -137,7 +137,7 @@ class Job:
             time.sleep(0.005)
 
     def members(self) -> int:
-        """Return how many members the last step had."""
+        """Return how many members have made the last step."""
         last_step = max(self.steps, default=0)
         return self.steps[last_step].members if last_step else 0
 
@@ -182,7 +182,7 @@ def measure_rate(folder: str, period: int, seconds: float, random_source: random
 def measure_stops(
     folder: str, count: int, random_source: random.Random
 ) -> tuple[list[float], list[float]]:
-    """Return the seconds from each stop to its report, and to the next good step."""
+    """Return the seconds from each stop until it was reported, and until the next good step."""
     report_times, next_step_times = [], []
     job = Job(folder)
     for _ in range(count):
@@ -196,8 +196,8 @@ def measure_stops(
             return next(times, None)
 
         def next_step(since: float = stop_time) -> float | None:
-            # The other workers may have finished the step that was running at the stop. It does not
-            # count.
+            # When a worker was stopped, the other workers may still have finished the step that was
+            # running. This step does not count.
             return min(
                 (s.time for s in job.steps.values() if s.time > since + 2 * STEP_SECONDS),
                 default=None,

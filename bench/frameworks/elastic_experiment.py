@@ -3,15 +3,16 @@
 accuracy with that of a fixed number of workers.
 
 A schedule is a list of worker counts, such as 1,2,3. The training runs the same number of steps
-with each count. A batch has 128 images of all workers together, so the number of workers changes
+with each count. In each step, all workers together use 128 images. So the number of workers changes
 the result of a step only by rounding. For each seed, all schedules are run one after another. The
 fixed schedule runs with more seeds, to show how much the accuracy varies by chance.
 
 In each run, the script checks that the number of workers was as planned, that the workers used each
 image once in each epoch, and that all of them end with the same bits. It repeats one run, which
 must end with the same bits as the first time. The noise is the standard deviation of the accuracies
-of all runs with a fixed number of workers. The script fails if the accuracy of a schedule differs,
-on average, from that of the fixed run of the same seed by more than this noise.
+of all runs with a fixed number of workers. For each schedule, the script compares each run with the
+fixed run of the same seed, and takes the mean of the differences in accuracy. It fails if this mean
+is larger than the noise.
 
 Run it with `.venv/bin/python bench/frameworks/elastic_experiment.py`. It starts the jobs itself, on
 this machine, and writes docs/elastic_accuracy.svg.
@@ -101,7 +102,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 class Experiment:
-    """Runs the jobs. Their files are in the folder."""
+    """Runs the jobs, whose files are in `folder`."""
 
     def __init__(self, arguments: argparse.Namespace, folder: Path) -> None:
         self.folder = folder
@@ -194,7 +195,7 @@ class Comparison:
     """A schedule compared with the fixed number of workers."""
 
     accuracies: list[float]
-    differences: list[float]  # accuracy minus that of the fixed run of the same seed
+    differences: list[float]  # from the accuracy of the fixed run with the same seed
     noise: float  # the standard deviation of the fixed runs
 
     @property

@@ -76,7 +76,8 @@ def network() -> nn.Module:
 
 
 def learning_rate(step: int, steps: int) -> float:
-    """Return a rate that rises linearly, then falls as a cosine. It depends only on the step."""
+    """Return a learning rate that first rises linearly and then falls as a cosine. The rate depends
+    only on the step."""
     rise = min(1.0, (step + 1) / (WARM_UP * steps))
     return LEARNING_RATE_MAX * rise * (1 + math.cos(math.pi * step / steps)) / 2
 
@@ -89,9 +90,9 @@ def list_hosts(path: Path, count: int) -> None:
 
 
 def wait_for_members(state: hvd.elastic.TorchState, plan: Plan) -> None:
-    """Return if the job has as many workers as the plan wants. Otherwise, list the right number of
-    hosts, and wait for the exception by which the change of the members ends this function.
-    hvd.elastic.run handles this exception."""
+    """If the job has as many workers as the plan says, return. Otherwise, list the right number of
+    hosts, and wait. When the members change, an exception ends this function, and hvd.elastic.run
+    handles this exception."""
     wanted_size = plan.size_at(state.step)
     if hvd.size() == wanted_size:
         return

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Compare an allreduce of farandole.jax with psum over JAX's own collectives, which use Gloo.
 
-Two processes join both a job of Farandole and one of jax.distributed. In each round, each of them
-doubles the same array and sums it over both processes, first in one way and then in the other. So
-the program has just computed the array that it sums, as in a training step. Every result is
-checked. Run it with `.venv/bin/python bench/frameworks/jax_bench.py`; it starts the processes
+Two processes belong to a job of Farandole and also to a job of jax.distributed. In each round, each
+process doubles the same array and sums it over both processes, first in one way and then in the
+other. So the program has just computed the array that it sums, as in a training step. Every result
+is checked. Run it with `.venv/bin/python bench/frameworks/jax_bench.py`; it starts the processes
 itself.
 """
 

@@ -2,8 +2,8 @@
 """Compare training steps whose gradients are combined by Farandole with steps that use TensorFlow's
 own MultiWorkerMirroredStrategy.
 
-Two processes join both a job of Farandole and a cluster of TensorFlow. In each round, each of them
-runs the same steps on the same model in all ways, in turn: with DistributedGradientTape, with the
+Two processes belong to a job of Farandole and also to a cluster of TensorFlow. In each round, both
+run the same steps on the same model in each of three ways: with DistributedGradientTape, with the
 strategy's all_reduce() in its default mode, which merges all gradients into one tensor, and with
 all_reduce() that sends each gradient alone (bytes_per_pack=1). The script checks that all ways give
 the same gradients, and that all ranks end with the same variables. It starts the processes itself:

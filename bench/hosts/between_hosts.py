@@ -31,7 +31,7 @@ from ratios import speedup  # noqa: E402
 from report import aligned, size_text, time_text  # noqa: E402
 
 SIZES = (8, 4 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20)
-SHARE_BYTES_MIN = 1 << 20  # smaller tensors do not use the whole rate
+SHARE_BYTES_MIN = 1 << 20  # with smaller tensors, calls do not use the whole rate
 UNITS = {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9}  # bits per second
 Round = dict[str, dict[str, float]]  # seconds, by way and size
 PORT = 4711

@@ -3,7 +3,7 @@
 It handles connections as a job does. It keeps 64 connections for each port, and closes the oldest
 connection if there are more. It also closes a connection that sends more than one byte at once.
 While strangers connect to this server, they slow down a job only because they use the same cores.
-So a measurement with this server shows how large that part of the cost is. The server prints its
+So a measurement with this server shows how much shared cores cost a job. The server prints its
 endpoints.
 """
 
@@ -45,7 +45,7 @@ def accept(
 
 
 def read(selector: selectors.BaseSelector, connection: socket.socket) -> None:
-    if connection.fileno() < 0:  # closed for an earlier event of the same select()
+    if connection.fileno() < 0:  # an earlier event of the same select() closed it
         return
     try:
         stays_open = len(connection.recv(1 << 16)) == 1

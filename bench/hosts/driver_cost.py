@@ -2,8 +2,9 @@
 """Measure how much time the driver needs to start a job over ssh, by the number of hosts.
 
 A small program stands in for ssh and for the launchers on the hosts (bench/peers/stand_in_ssh.cc),
-so there is no worker and no network. The start is complete when all hosts have received their
-orders, and node 0 has reported that the job begins. The script writes docs/start.svg.
+so there is no worker and no network. The start is complete when two things have happened: all hosts
+have received their orders, and node 0 has reported that the job begins. The script writes
+docs/start.svg.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ def seconds_of_syncs(
     hosts: Hosts, servers: SshServers, folder: Path, megabytes: int, joiners: int
 ) -> dict[int, dict[str, float]]:
     """Return how long each new worker waited for the model and for the whole state. The keys are
-    the sizes of the group with this worker."""
+    the sizes of the group after this worker has joined."""
     hosts_file = folder / "hosts"
     hosts_file.write_text("host1\nhost2\n")
     farandole = str(Path(sys.executable).parent / "farandole")

@@ -21,7 +21,7 @@ SOURCE = Path(__file__).resolve().parents[1] / "peers/mpi_between_hosts.cc"
 INTERFACE = "eth0"
 TRIAL_SECONDS_MAX = 60
 # mpirun does not know which cores a host has. So an option tells it not to bind the ranks to cores.
-# A second option is for ranks that share a core: waiting ranks then yield their core.
+# If ranks share a core, a second option makes waiting ranks yield their core.
 NOT_BOUND = ("--bind-to", "none")
 SHARED_CORES = ("--mca", "mpi_yield_when_idle", "1")
 # For each setting: the options of mpirun, and whether the program sums in place. HAN sums inside

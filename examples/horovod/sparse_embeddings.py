@@ -42,7 +42,8 @@ def texts_of(rank: int, step: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def train(model: Classifier, distributed: bool) -> float:
-    """Train on this rank's texts or, if not distributed, on all ranks' texts. Return the loss."""
+    """Train on this rank's texts. If the training is not distributed, train on the texts of all
+    ranks. Return the loss."""
     optimizer = torch.optim.SGD(model.parameters(), lr=2.0)
     if distributed:
         optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())

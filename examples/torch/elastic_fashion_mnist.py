@@ -63,7 +63,8 @@ def train(state: hvd.elastic.TorchState, data: TensorDataset, options: argparse.
     failure = Failure(options)
 
     # hvd.elastic.run gives all ranks the state of rank 0, and then calls the function. After a
-    # failed call, it restores the last commit, gives it to all ranks, and calls the function again.
+    # failed call, hvd.elastic.run restores the last commit, gives this state to all ranks, and
+    # calls the function again.
     @hvd.elastic.run
     def train_from(state: hvd.elastic.TorchState) -> None:
         if hvd.rank() == 0:

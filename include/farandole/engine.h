@@ -19,22 +19,22 @@
 
 namespace farandole {
 
-// ProcessContext: owns the objects that the engines of one process share. These are the heap of
-// allocate(), the connection to the launcher, the flight record, and the job's secret. The engines
-// may exist one after another or at the same time. Memory that one engine has allocated is also
-// visible to the peers of the other engines, unless a later engine asks for a smaller heap and so
-// replaces the heap. The launcher sees the calls of one engine at a time. Most shared objects are
-// freed with the last engine or tensor that uses them. But some live as long as the context, such
-// as the secret, because a process can read it only once, and the job's Store, if this process
-// serves that Store. A process that serves the Store waits in the destructor of the context until
-// all formations that have begun are over, a few seconds at most. A forked child may use the
-// context for engines of its own, which get new memory. Either the parent or the child may use the
-// launcher, but not both.
+// ProcessContext: owns the objects that the engines of one process share. These are the heap from
+// which allocate() takes memory, the connection to the launcher, the flight record, and the job's
+// secret. The engines may exist one after another or at the same time. Memory that one engine has
+// allocated is also visible to the peers of the other engines, unless a later engine asks for a
+// smaller heap and so replaces the heap. The launcher sees the calls of one engine at a time. Most
+// shared objects are freed with the last engine or tensor that uses them. But some live as long as
+// the context. One of these is the secret, because a process can read the secret only once. Another
+// one is the job's Store, if this process serves that Store. A process that serves the Store waits
+// in the destructor of the context until all formations that have begun are over, a few seconds at
+// most. A forked child may use the context for engines of its own, which get new memory. Either the
+// parent or the child may use the launcher, but not both.
 class ProcessContext;
 std::shared_ptr<ProcessContext> make_process_context();
 // After this call, this process tells the launcher of an elastic job that it has the state of the
-// training. It does so with each request for a rank. Only such a process gets rank 0. If no such
-// process is left, the job ends.
+// training. It does so with each request for a rank. Only a process that has the state gets rank 0.
+// If no such process is left, the job ends.
 void set_has_state(ProcessContext& context);
 // If the launcher or the driver of an elastic job is lost, the job must end with its next commit.
 // Waits for the news of such a loss until the limit is over. Returns the reason, or an empty text
@@ -108,8 +108,8 @@ inline constexpr int kAnyRank = -1;
 // its own call is no longer borrowed. Inside the function, submit() and wait() ignore their limits,
 // and other functions that block return kFixCall. If the program has dropped the handle, the handle
 // is unknown inside the function. Calls that a completion submits have no fixed order relative to
-// the calls of other threads, so they need names. If submit() returns an error, there is no call,
-// and the function never runs.
+// the calls of other threads. So such calls need names. If submit() returns an error, there is no
+// call, and the function never runs.
 struct Completion {
   void (*function)(void* context, Handle handle) noexcept = nullptr;  // null: none
   void* context = nullptr;
@@ -129,12 +129,12 @@ struct Submission {
   //
   // If the name is empty, the engine chooses `<operation>.noname.<index>`. The index is one more
   // than that of the last unnamed call of the operation in the group. The index begins at 0 again
-  // when the results of all such calls were taken, so that loops repeat their names. Before each
-  // submit() of an unnamed call, all members must have taken the same number of these results. If
-  // they have not, different calls may get the same name, and fail with kFixCall. Or the same call
-  // may get different names on two ranks, and stall. So call take() only where the program waits
-  // for the result. After a poll() that returned true, call peek(). Threads that submit at the same
-  // time have no common order, so they must name their calls.
+  // when the program has taken the results of all such calls, so that loops repeat their names.
+  // Before each submit() of an unnamed call, all members must have taken equally many results of
+  // unnamed calls. If they have not, different calls may get the same name, and fail with kFixCall.
+  // Or the same call may get different names on two ranks, and stall. So call take() only where the
+  // program waits for the result. After a poll() that returned true, call peek(). Threads that
+  // submit at the same time have no common order, so they must name their calls.
   std::string name;
   GroupId group = kWorld;
   DType dtype = DType::kUInt8;
@@ -143,9 +143,9 @@ struct Submission {
   DeviceType device = DeviceType::kCpu;
   // In elements, outermost dimension first. The tensor is C-contiguous.
   std::vector<std::int64_t> shape;
-  const void* input = nullptr;  // broadcast: only read on the root
-  // Reduce-scatter: scattered_rows() rows. The operation's row in kOperationRows says whether the
-  // output may be the input.
+  const void* input = nullptr;  // in a broadcast, only the root's input is read
+  // In a reduce-scatter, the output has scattered_rows() rows. The operation's row in
+  // kOperationRows says whether the output may be the input.
   void* output = nullptr;
   ReduceOp reduce_op = ReduceOp::kSum;
   // Reductions: the result is postscale × op(prescale × input of each rank). Both scales are finite
@@ -153,12 +153,13 @@ struct Submission {
   // scaled in float64 and truncated toward zero.
   double prescale = 1;
   double postscale = 1;
-  int root_rank = 0;  // broadcast: a world rank that is a member of the group
-  // Messages: the world rank of the other member; for a receive also kAnyRank. A receive gets the
-  // oldest message that has its channel and tag; names do not matter. Messages of one rank with the
-  // same channel and tag arrive in the order in which they were submitted. Both ranks must give the
-  // same dtype and number of elements; otherwise both calls fail, or only the receive if the send
-  // was already done. A send reads `input`, a receive writes `output`.
+  int root_rank = 0;  // broadcast: the world rank of the root, which is a member of the group
+  // Messages: the world rank of the other member; for a receive, `peer` may also be kAnyRank. A
+  // receive gets the oldest message that has the same channel and tag as the receive; names do not
+  // matter. Messages of one rank with the same channel and tag arrive in the order in which they
+  // were submitted. Both ranks must give the same dtype and number of elements; otherwise both
+  // calls fail. But if the send is already done, only the receive fails. A send reads `input`, a
+  // receive writes `output`.
   //
   // A send is done when the receiver has taken the message. A send of up to 8 KiB may be done
   // earlier, if the ring of 64 KiB to the receiver has room, and if fewer than 64 messages from
@@ -180,17 +181,17 @@ struct Outcome {
   Status status;
   // Allgather, alltoall: the rows that this rank has received, in the order of the members, and how
   // many of them came from each member.
-  std::shared_ptr<std::byte> received = {};  // owned by the caller and its views of this memory
+  std::shared_ptr<std::byte> received = {};  // freed when its last owner is gone
   std::vector<std::int64_t> received_rows = {};
   int last_joined = -1;  // join: the rank that joined last, the same on all members
   int source = -1;       // receive: the rank that has sent
 };
 
-// Why a rank leaves its job. The launcher uses it to find the rank that failed first.
+// Why a rank leaves its job. The launcher uses this cause to find the rank that failed first.
 enum class LeaveCause : std::uint8_t {
   kOrderly,    // the program ended, or called shutdown()
   kException,  // an uncaught exception in the program itself
-  kGroupLost,  // an uncaught exception that reports a lost group, or was caused by one that does
+  kGroupLost,  // an uncaught exception; it or its cause reports the loss of a group
 };
 
 // All functions are thread-safe. Only create(), add_group(), remove_group(), wait(), shutdown(),
@@ -221,8 +222,8 @@ class Engine {
   // True if no call can succeed any more, because this rank has called shutdown() or because the
   // job has ended. If a call ends with kRebuildGroup, this rank has noticed the end of the job.
   bool is_over() const;
-  // The number of the current group of an elastic job, counted from 1, the same on all ranks; 0:
-  // the job is not elastic.
+  // The number of the current epoch of an elastic job. It counts from 1 and is the same on all
+  // ranks. It is 0 if the job is not elastic.
   std::int64_t epoch() const;
   // Whether the launcher of an elastic job wants to change the members. If so, all ranks should
   // shut down after the same step and create the next engine. Ranks may learn of the change at

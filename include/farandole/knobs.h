@@ -26,7 +26,7 @@ struct RankTopology {
   int local_size = -1;
   int cross_rank = -1;  // rank among the workers with this local_rank on all hosts
   int cross_size = -1;
-  bool is_homogeneous = true;  // whether all hosts have equally many workers; found by the ranks
+  bool is_homogeneous = true;  // set by the ranks: whether all hosts have equally many workers
 };
 
 // The values of all knobs. Each field has its default, and the help in its row says what it means.
@@ -50,8 +50,8 @@ struct Knobs {
   std::size_t bucket_bytes = std::size_t{16} << 20;
   bool hierarchical_adasum = false;
   std::int64_t check_parameters = 5000;
-  // If the process context already has a heap that is smaller than this, the engine uses that heap.
-  // A larger heap is replaced.
+  // If the process context already has a heap of at most this size, the engine uses that heap. A
+  // larger heap is replaced.
   std::size_t heap_bytes = 0;
   // If the file cannot be written, the log says so and the job continues.
   std::string timeline_path;
@@ -91,7 +91,7 @@ struct KnobRow {
   std::string_view choices{};  // words separated by '|'; empty if any text is allowed
   // the flag of `farandole run`; empty if the launcher sets the knob itself
   std::string_view flag{};
-  bool same_on_all_ranks = false;  // the engine rejects different values
+  bool same_on_all_ranks = false;  // true: different values on the ranks are an error
   std::string_view help{};
 };
 

@@ -15,8 +15,8 @@ namespace nb = nanobind;
 namespace farandole::python {
 namespace {
 
-// Throws the exception that a signal handler has raised, if any. Python has stored it in this
-// thread, and keeps it even while the thread does not hold the GIL.
+// Throws the exception that a signal handler has raised, if any. Python has stored this exception
+// in the thread, and keeps the exception even while the thread does not hold the GIL.
 void raise_if_interrupted() {
   if (PyErr_Occurred() != nullptr) throw nb::python_error();
 }
@@ -30,12 +30,13 @@ void raise_group_lost() {
 BoundEngine::BoundEngine(const BoundContext& context, std::vector<std::vector<int>> groups,
                          const std::string& rendezvous_id, const std::vector<int>& topology,
                          bool is_subset_of_job, bool on_one_host) {
-  const bool topology_is_known = topology.size() == 2;  // rank and size
+  const bool topology_is_known = topology.size() == 2;  // `topology` has rank and size
   Result<EngineOptions> options = EngineOptions::from_environment(topology_is_known);
   raise_if_failed(options.status());
   if (topology_is_known) {
-    // Rank 0 serves the job's store. In an engine of only some ranks, rank 0 may be another rank of
-    // the whole job, so the launcher's variables decide which rank serves the store.
+    // Rank 0 of the whole job serves the job's store. In an engine of only some ranks, this
+    // engine's rank 0 may have another rank in the whole job. So for such an engine, the launcher's
+    // variables decide which rank serves the store.
     if (!is_subset_of_job) options->serves_job_store = topology[0] == 0;
     options->topology = {.rank = topology[0], .size = topology[1]};
     options->rendezvous_id = rendezvous_id;
@@ -124,10 +125,12 @@ void BoundEngine::shutdown(const std::string& reason, LeaveCause cause,
   std::shared_ptr<Engine> engine = engine_;
   do {
     const nb::gil_scoped_release gil_release;
-    // Engine::shutdown() fails only if a completion calls it, and Python programs have none.
+    // Engine::shutdown() fails only if a completion calls it. Python programs cannot set
+    // completions.
     (void)engine->shutdown(reason, cause, traceback);
     while (const int count = threads_inside_) threads_inside_.wait(count);
-    // Another thread may have entered the engine before this thread had the GIL again.
+    // Another thread may have entered the engine before this thread got the GIL back. In this case,
+    // repeat the loop.
   } while (threads_inside_ > 0);
   engine_.reset();
   // If this rank serves the Store by which the ranks of a host find each other, the destructor of

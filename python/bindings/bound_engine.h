@@ -22,7 +22,7 @@ inline constexpr std::chrono::milliseconds kSignalCheckInterval{100};
 
 // The state that all engines of this process share.
 struct BoundContext {
-  std::shared_ptr<ProcessContext> context = make_process_context();  // each engine shares it
+  std::shared_ptr<ProcessContext> context = make_process_context();  // each engine also owns it
 };
 
 // All methods need the GIL. farandole/lifecycle.py decides which engine the process uses.
@@ -41,12 +41,13 @@ class BoundEngine {
               const std::string& rendezvous_id, const std::vector<int>& topology,
               bool is_subset_of_job, bool on_one_host);
 
-  // The engine for new calls. The returned pointer keeps it alive. Raises GroupLostError once
-  // shutdown() has begun. In a forked child, the engine itself rejects calls.
+  // Returns the engine for new calls. The returned pointer keeps the engine alive. Raises
+  // GroupLostError once shutdown() has begun. In a forked child, this function still returns the
+  // engine, which then rejects all calls.
   std::shared_ptr<Engine> engine_for_new_calls() const;
-  // The engine for calls in flight. Raises GroupLostError only when shutdown() is done. Until then,
-  // the engine may still write to the memory of these calls, and only the engine knows when its
-  // last write is done.
+  // Returns the engine for calls in flight. Raises GroupLostError only when shutdown() is done.
+  // Until then, the engine may still write to the memory of these calls, and only the engine knows
+  // when its last write is done.
   std::shared_ptr<Engine> engine_for_calls_in_flight() const;
   // Runs `work(engine)` for a new call, without the GIL.
   template <class Work>
@@ -63,9 +64,9 @@ class BoundEngine {
   // `path` is a file name as bytes.
   void start_timeline(const nanobind::bytes& path, bool mark_cycles);
   void stop_timeline();
-  // Leaves the job and frees everything except memory that Python still uses. When it returns, no
-  // thread is inside the engine without the GIL, and none can enter it. (A thread that returns to
-  // an interpreter that is ending would crash.)
+  // Leaves the job and frees everything except memory that Python still uses. When shutdown()
+  // returns, no thread is inside the engine without the GIL, and no thread can enter the engine.
+  // Otherwise, a thread could leave the engine while the interpreter is ending, and would crash.
   void shutdown(const std::string& reason, LeaveCause cause, const std::string& traceback);
   void abandon_after_fork();
   bool poll(Handle handle) const;
@@ -80,8 +81,8 @@ class BoundEngine {
   void drop(Handle handle) const;
 
  private:
-  // Counts the threads that are inside the engine without the GIL. Create and destroy it with the
-  // GIL.
+  // Counts the threads that are inside the engine without the GIL. Create and destroy such a
+  // counter only while holding the GIL.
   class ThreadInsideEngine {
    public:
     explicit ThreadInsideEngine(std::atomic<int>& counter) : threads_inside_(counter) {
@@ -105,7 +106,8 @@ class BoundEngine {
     return work(*engine);
   }
 
-  // This object owns the engine until shutdown() is done. Methods that are running own it, too.
+  // This object owns the engine until shutdown() is done. While a method runs, it owns the engine,
+  // too.
   std::shared_ptr<Engine> engine_;
   bool has_shutdown_begun_ = false;
   bool is_of_whole_job_ = false;

@@ -1,5 +1,5 @@
-// Calls that a framework makes in its own threads, without the GIL. These threads need not wait for
-// the calls.
+// Calls that a framework makes in its own threads, without the GIL. These threads can continue
+// before the calls are done.
 #pragma once
 
 #include <chrono>
@@ -12,7 +12,7 @@
 
 namespace farandole::python {
 
-// The calls that one operation of a framework makes at once. The completions of all calls share
+// The calls that one operation of a framework submits together. The completions of all calls share
 // this object. The last completion calls finish(), and destroys the object.
 class CallBatch {
  public:
@@ -29,10 +29,11 @@ class CallBatch {
                     std::chrono::milliseconds wait_limit = {});
 
  protected:
-  // Stores the result of one call that has succeeded. May run at the same time for several calls.
+  // Stores the result of one call that has succeeded. Several threads may run this function at the
+  // same time, for different calls.
   virtual Status store_result(std::size_t index, const Outcome& outcome) = 0;
-  // Reports to the framework that all calls are done, with the first failure, if any. This runs in
-  // the thread that has finished the last call, which may be a thread of the engine.
+  // Reports to the framework that all calls are done, with the first failure, if any. finish() runs
+  // in the thread that has finished the last call. This may be a thread of the engine.
   virtual void finish(const Status& failure) = 0;
 
  private:

@@ -25,12 +25,12 @@ namespace farandole::python {
 namespace {
 
 // A call and its handle, which is 0 before the call is submitted. submit() and collect() store the
-// handle and the status in this object instead of returning them, because an exception of a signal
-// handler would lose a return value.
+// handle and the status in this object instead of returning them: if a signal handler raised an
+// exception, a returned value would be lost.
 struct Call {
   Submission submission;
   Handle handle = 0;
-  std::optional<Status> collected_status = std::nullopt;  // the status of the call, after collect()
+  std::optional<Status> collected_status = std::nullopt;  // set by collect()
 };
 
 std::string text_of(const nb::str& text) {
@@ -114,9 +114,10 @@ void bind_operation(nb::module_& module, const OperationRow& row) {
                });
 }
 
-// Adds the function that sends or receives. `message` is the other rank, the tag and the channel.
-// If the frontend found the call invalid, `call_error` says why. Then the matching call of the
-// other rank fails, too, unless that call is a send that is already done.
+// Adds the function that returns the call of a send or of a receive. `message` is the other rank,
+// the tag and the channel. If the frontend found the call invalid, `call_error` says why. Then the
+// matching call of the other rank fails, too, unless that call is a send that is done before the
+// error arrives.
 void bind_message(nb::module_& module, const OperationRow& row) {
   module.def(std::string(row.name).c_str(),
              [&row](const nb::str& name, GroupId group, const BufferView& buffer,
@@ -138,7 +139,7 @@ Call invalid_call(const nb::str& name, GroupId group, const nb::str& call_error)
   return {std::move(submission)};
 }
 
-// How long submit() waits for the call that it has started.
+// How long submit() waits until the call that it has started is done.
 std::chrono::milliseconds wait_limit_of(bool caller_waits) {
   return caller_waits ? kSignalCheckInterval : std::chrono::milliseconds{};
 }

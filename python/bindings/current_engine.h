@@ -12,11 +12,11 @@ namespace farandole::python {
 
 struct CurrentEngine {
   std::shared_ptr<Engine> engine;  // null if this process is not in a job
-  // How many jobs this process has joined. A program that was compiled in an earlier job contains
-  // the group numbers of that job.
+  // How many jobs this process has joined. The number shows whether a compiled program is from an
+  // earlier job: such a program contains the group numbers of that job.
   std::int64_t job_number = 0;
-  // The first of the consecutive jobs, up to this one, that have the same groups. In all these
-  // jobs, the numbers of the groups are the same.
+  // The number of the earliest job since which every job had the same groups as this job. In all
+  // these jobs, the groups have the same numbers.
   std::int64_t first_job_with_same_groups = 0;
 };
 
@@ -24,10 +24,10 @@ struct CurrentEngine {
 CurrentEngine current_engine();
 void set_current_engine(std::shared_ptr<Engine> engine, std::vector<std::vector<int>> given_groups);
 void clear_current_engine();
-// Records that a compiled program of JAX is valid in a job. `program` is the number that the calls
-// of the program have. If several jobs are recorded for one number, the latest job counts.
+// Records that a compiled program of JAX is valid in a job. `program` is the program's number,
+// which all its calls contain. If several jobs are recorded for one number, the latest job counts.
 void set_job_of_program(std::int64_t program, std::int64_t job);
-// Returns 0 if no job was recorded.
+// Returns the job that was recorded for this program; 0 if there is none.
 std::int64_t job_of_program(std::int64_t program);
 
 }  // namespace farandole::python

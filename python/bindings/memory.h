@@ -17,7 +17,8 @@ namespace farandole::python {
 
 using Array = nanobind::ndarray<nanobind::array_api>;
 
-// The array shares ownership of the memory with everything that is created from it.
+// Returns an array that owns the memory, together with all arrays and tensors that are created from
+// the array.
 Array make_array(std::shared_ptr<std::byte> memory, DType dtype,
                  const std::vector<std::size_t>& shape);
 

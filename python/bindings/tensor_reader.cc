@@ -10,7 +10,7 @@ namespace nb = nanobind;
 namespace farandole::python {
 namespace {
 
-// DLPackExchangeAPI of dlpack.h, as far as we read it.
+// The members of DLPackExchangeAPI in dlpack.h that this file reads, and those before them.
 struct ExchangeApi {
   std::uint32_t version_major;
   std::uint32_t version_minor;

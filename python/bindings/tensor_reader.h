@@ -1,6 +1,6 @@
-// Reads a framework's tensor without calling Python, through DLPack's exchange API for C. This is a
-// table of functions that a framework publishes as an attribute of its tensor type (dlpack.h,
-// version 1.3; in PyTorch since 2.10).
+// Reads a framework's tensor without calling Python, through DLPack's exchange API for C. The
+// exchange API is a table of functions, which a framework publishes as an attribute of its tensor
+// type (dlpack.h, version 1.3; in PyTorch since 2.10).
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -27,8 +27,8 @@ struct BufferView {
 
 class TensorReader {
  public:
-  // `exchange_api` is the attribute that holds the table. Raises TypeError if the table has no
-  // version 1.
+  // `exchange_api` is the attribute that holds the table. Raises TypeError if neither the table nor
+  // an older table that it refers to has version 1.
   explicit TensorReader(const nanobind::capsule& exchange_api);
 
   // Returns a view whose input and output are the tensor's memory. Returns nothing if the tensor is

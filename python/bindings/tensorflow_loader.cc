@@ -1,6 +1,7 @@
-// tf.load_op_library() notices only operations that are registered while it loads a library. It
-// would not load farandole.core, because Python has already done so. So it loads this small
-// library, which calls farandole.core to register the operations.
+// tf.load_op_library() notices only operations that are registered while it loads a library. Python
+// has loaded farandole.core before, so tf.load_op_library() would not load farandole.core again.
+// Therefore, tf.load_op_library() loads this small library, which calls farandole.core to register
+// the operations.
 #include <dlfcn.h>
 
 #include <string>

@@ -145,7 +145,7 @@ class Attributes {
   OwnedStatus failure_;
 };
 
-// The fixed part of all calls of one operation in a program.
+// What all calls of one operation in a program have in common.
 struct Kernel {
   std::vector<std::string> names;
   Submission call_template;  // without name, dtype, shape and memory
@@ -214,7 +214,7 @@ class TensorFlowBatch : public CallBatch {
   // Gives the call memory for a result with the shape of its input. This is the memory of the input
   // itself if nothing else needs the input.
   Status set_same_shape_output(std::size_t index, OwnedTensor tensor, Submission& call) {
-    tensor.reset();  // TensorFlow reuses an input only if there is no other reference
+    tensor.reset();  // TensorFlow reuses an input only if we do not refer to it
     const int tensor_index = static_cast<int>(index);
     int forwarded_input = -1;
     const OwnedTensor output(api().forward_or_allocate(
@@ -235,7 +235,7 @@ class TensorFlowBatch : public CallBatch {
   OwnedStatus status_ = new_status();
   struct ReceivedResult {
     int type;
-    std::vector<std::int64_t> shape;  // of the input
+    std::vector<std::int64_t> shape;  // the shape of the input
   };
   // One entry for each call, if the engine allocates the memory of the results. Otherwise empty.
   std::vector<ReceivedResult> received_results_;
@@ -298,7 +298,7 @@ Status TensorFlowBatch::set_splits(std::size_t index, Submission& call) {
 }
 
 Status TensorFlowBatch::store_result(std::size_t index, const Outcome& outcome) {
-  if (received_results_.empty()) return {};  // the call has written to TensorFlow's memory
+  if (received_results_.empty()) return {};  // the result is in TensorFlow's memory
   const OwnedStatus status = new_status();
   auto [type, shape] = received_results_[index];
   shape[0] = 0;
@@ -397,7 +397,7 @@ void infer_same_shapes(ShapeContext* context, TfStatus* status) {
   api().delete_shape(shape);
 }
 
-// After this function, farandole/tensorflow/ops.py sets those dimensions that it knows.
+// Sets all shapes to unknown. Later, farandole/tensorflow/ops.py sets the dimensions that it knows.
 void infer_unknown_shapes(ShapeContext* context, TfStatus* status) {
   api().set_unknown_shapes(context, status);
 }

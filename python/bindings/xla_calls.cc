@@ -24,9 +24,9 @@ namespace ffi = xla::ffi;
 namespace farandole::python {
 namespace {
 
-// How long the thread of a program makes progress itself, because waking another thread takes time.
-// XLA runs the calls of a program one after another, so a longer time would delay only this
-// program.
+// How long the thread of a program makes progress itself. If the call is done in this time, no
+// other thread must be woken. XLA runs the calls of a program one after another, so a longer time
+// would delay only this program.
 constexpr std::chrono::milliseconds kWaitLimit{1};
 
 std::optional<DType> dtype_of(ffi::DataType type) {

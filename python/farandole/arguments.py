@@ -53,7 +53,7 @@ def checked_batch(tensors: Sequence[Item]) -> Sequence[Item]:
 
 
 def positive_whole_number(value: Any) -> int | None:
-    """Return the value as an int; None if it is not a whole number above 0."""
+    """Return the value as an int. Return None if the value is not a whole number above 0."""
     try:
         number = operator.index(value)
     except TypeError:
@@ -83,7 +83,7 @@ def checked_rank(root_rank: int) -> int:
 
 
 def checked_splits(splits: Any) -> tuple[int, ...]:
-    """Return splits as a tuple of whole numbers; it is empty for None.
+    """Return splits as a tuple of whole numbers. For None, return an empty tuple.
 
     `splits` may be a list, or a tensor or array on any device.
     """

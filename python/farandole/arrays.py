@@ -19,13 +19,13 @@ Shape: TypeAlias = Sequence[int]
 
 
 # The engine cannot send these unsigned dtypes, which the states of random generators have.
-# Broadcasts of variables and keys send the bits as the signed dtypes.
+# So broadcasts of variables and keys send the same bits as the signed dtypes.
 SIGNED_DTYPES = {"uint32": "int32", "uint64": "int64"}
 
 
 class GradientArrays(Protocol):
     """The functions on arrays that Operation.backward() uses. A framework may call backward() while
-    it traces a program. Then a shape may contain arrays whose values are not known yet."""
+    it traces a program. Then the sizes in a shape may be arrays without known values."""
 
     def zeros_like(self, array: Array, /) -> Array:
         """Return zeros with the shape and dtype of `array`, on its device."""

@@ -72,7 +72,7 @@ def _section(title: str, entries: dict[str, str]) -> str:
     return "\n".join([f"{title}:", *itertools.starmap(_wrapped_entry, entries.items())])
 
 
-@functools.cache  # most calls have the same entries, and wrapping them takes time at each import
+@functools.cache  # many calls have the same entries, so wrap each entry only once
 def _wrapped_entry(name: str, text: str) -> str:
     return textwrap.fill(
         f"{name}: {text}", _WIDTH, initial_indent=" " * 4, subsequent_indent=" " * 8

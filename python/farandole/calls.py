@@ -30,7 +30,7 @@ def start(
 ) -> Handle[Result]:
     """Submit a call and return its handle.
 
-    If `blocking` is True, the caller must wait for the handle at once. The call then runs on
+    If `blocking` is True, the caller must wait for the handle immediately. The call then runs on
     this thread if possible, without waking another thread. If `engine` is None, the engine of the
     job is used.
     """
@@ -62,25 +62,25 @@ def barrier(process_set: Group = global_process_set) -> None:
     run(core.barrier("", arguments.group_number(process_set)), None)
 
 
-# If a join() was interrupted: its engine, its call and its handle. The next join() continues this
-# call. Until that join() ends, this rank has joined, and cannot make other calls.
+# An entry for a join() that was interrupted: the engine, the call and the handle of this join().
+# The next join() continues this call. Until then, this rank cannot make other calls.
 _interrupted_joins: list[tuple[core.Engine, core.Call, Handle[int]]] = []
 
 
 def join(device: int = -1) -> int:
     """Declare that this rank has no more data, and wait until all ranks have called join().
 
-    Until then, this rank takes part without data in every allreduce and allgather of all ranks. It
-    contributes zeros to a sum; Average still divides by the number of all ranks. An allgather
-    returns the rows of the other ranks. Other operations raise an error on all ranks until then. A
-    call in a smaller process set waits for this rank if it is a member. After an interruption, such
-    as Ctrl-C, call join() again: the second call continues the first one.
+    While this rank waits, it takes part without data in every allreduce and allgather of all ranks.
+    It contributes zeros to a sum; Average still divides by the number of all ranks. An allgather
+    returns the rows of the other ranks. Other operations of all ranks raise an error on all ranks.
+    A call in a smaller process set waits for this rank if this rank is a member. After an
+    interruption, such as Ctrl-C, call join() again: the second call continues the first one.
 
     Args:
         device: Ignored. Scripts that were written for Horovod pass it.
 
     Returns:
-        The rank that made the most calls before its join, the same on all ranks. If several ranks
+        The rank that made the most calls before its join(), the same on all ranks. If several ranks
         made this number of calls, the result is the highest of these ranks.
     """
     lifecycle.wait_for_frameworks()

@@ -133,7 +133,7 @@ def rank_list(ranks: Sequence[int]) -> str:
     for index, rank in enumerate(ranks):
         if index + 1 < len(ranks) and ranks[index + 1] == rank + 1:
             continue
-        run = ranks[first : index + 1]  # consecutive ranks
+        run = ranks[first : index + 1]  # ranks without a gap
         ranges += [f"{run[0]}-{run[-1]}"] if len(run) > 2 else map(str, run)
         first = index + 1
     text = ("rank " if len(ranks) == 1 else "ranks ") + ", ".join(ranges)

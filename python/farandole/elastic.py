@@ -61,9 +61,9 @@ class State:
         get_rank: A function that returns this rank.
     """
 
-    _number = 0  # this process numbers the states that it uses: 1, 2 …; 0: not used yet
+    _number = 0  # 0 before the first use; then 1, 2 …, in the order of first use
     _has_step = False
-    _commits = 0  # the number of commits or, with a Step, of finished steps
+    _commits = 0  # the number of commits, or with a Step, the number of finished steps
 
     def __init__(self, bcast_object: Callable[..., Any], get_rank: Callable[[], int]) -> None:
         self._bcast_object, self._rank = bcast_object, get_rank
@@ -124,8 +124,8 @@ class State:
         """Raise HostsUpdatedInterrupt if workers want to join or to leave an elastic job, or if
         on_hosts_updated() was called since the last check.
 
-        All ranks must call it after the same step. In an elastic job, it is an allreduce of two
-        numbers, so it blocks until all ranks have called it.
+        All ranks must call this method after the same step. In an elastic job, the method makes an
+        allreduce of two numbers, so it blocks until all ranks have called it.
 
         If the launcher is lost, save the state, call the functions of register_end_callbacks(), and
         raise SystemExit.
@@ -226,7 +226,7 @@ class StateHandler:
         raise NotImplementedError
 
     def set_value(self, value: Any) -> None:
-        """Handle this value from now on."""
+        """Replace the value that this object handles."""
         self.value = value
         self.save()
 
@@ -299,8 +299,8 @@ class HandledState(ObjectState):
         super().restore()
 
     def sync(self) -> None:
-        # Send all values before saving any. Otherwise, a failure in between would leave a mixture
-        # of old and new values.
+        # Send all values before saving any. Otherwise, a failure between two values would leave a
+        # mixture of old and new values.
         for handler in self._handlers.values():
             handler.sync()
         super().sync()
@@ -430,8 +430,8 @@ class Step:
         return True
 
     def _finish(self) -> None:
-        # Clear the flag first: if this method fails, ready() calls it again, perhaps together with
-        # new ranks, which have no finished step.
+        # Clear the flag first: if this method fails, ready() calls the method again, perhaps
+        # together with new ranks, which have no finished step.
         was_done, self._is_step_done = self._is_step_done, False
         if was_done:
             # All ranks must notice a failure before they save the state. A rank does not know of
@@ -444,7 +444,7 @@ class Step:
             except HostsUpdatedInterrupt:
                 self._state.save()
                 self._state._commits += 1
-                # Another rank may get a GroupLostError and return to an older state: sync again.
+                # Sync again: another rank may get a GroupLostError and return to an older state.
                 self._recovery.must_sync = True
                 raise
         self._state.save()
@@ -618,8 +618,8 @@ _RANK_0_WAS_LOST = (
 
 
 def _check_same_on_all_ranks(training: str) -> None:
-    """Raise CallError on all ranks if they are about to sync different states. For example, a new
-    worker begins with the first training of the program, while the others run the second."""
+    """Raise CallError on all ranks if the ranks would sync different states. For example, a new
+    worker begins with the first training of the program, while other ranks run the second one."""
     if texts := texts_if_different(training, "elastic.training", global_process_set):
         raise CallError(
             f"the ranks are in different trainings:\n{table(texts)}\n"
@@ -633,7 +633,7 @@ def _is_elastic() -> bool:
 
 
 class _Announcements(NamedTuple):
-    """What an elastic job must do after a commit. All ranks have the same values."""
+    """What the launcher has announced to an elastic job. All ranks have the same values."""
 
     change: bool = False  # the launcher wants to change the members
     end: bool = False  # the launcher is lost

@@ -12,7 +12,7 @@ from farandole.elastic import StateDictHandler
 
 class ElasticSamples:
     """Divide the samples of an epoch among the ranks. After a failure during an epoch, divide the
-    remaining samples among the ranks of the new job.
+    samples that are not processed yet among the ranks of the new job.
 
     The samples of an epoch have an order that depends only on the seed and the epoch. The ranks
     process them in this order, batch by batch. So a single number, `processed_num`, says which
@@ -36,7 +36,7 @@ class ElasticSamples:
         self.reset()
 
     def set_epoch(self, epoch: int) -> None:
-        """Begin an epoch: no sample counts as processed, and the order of the samples changes."""
+        """Begin an epoch: it has its own order of the samples, and no sample is processed."""
         self.epoch = epoch
         self.processed_num = 0
         self.reset()

@@ -62,7 +62,7 @@ class Group:
         self._begin_period(Period(object(), 0))
 
     def begin_period_after_join(self) -> None:
-        """Begin a new period, because all members have joined. Called at the end of join()."""
+        """Begin a new period. Called at the end of a join(), which all members have called."""
         if self.period is not None:
             self._begin_period(self.period._replace(joins=self.period.joins + 1))
 
@@ -75,7 +75,7 @@ class Group:
         self.__dict__.update(registered_group.__dict__)
 
     def __deepcopy__(self, memo: object) -> Group:
-        """Return the same object, because the copy of a model uses the same group."""
+        """Return this object itself, because a copy of a model uses the same group as the model."""
         return self
 
     def __reduce__(self) -> Any:
@@ -102,8 +102,8 @@ class Group:
             )
         return self.process_set_id
 
-    # The types of `ranks` and of the methods below omit None. Only a group that is not registered
-    # returns None, and every call rejects such a group.
+    # `ranks` and the methods below may return None, although their types omit None: only a group
+    # that is not registered returns None, and every call rejects such a group.
 
     def included(self) -> bool:
         """Return whether this process is a member. None while the group is not registered."""

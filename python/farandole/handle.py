@@ -113,7 +113,7 @@ class Handle(_NumberedHandle, Generic[Result]):
         return is_pending or self._result is not None or self._error is not None
 
     def poll(self) -> bool:
-        """Return whether the call is done. If it is, its result is in place, and wait() returns at
+        """Return whether the call is done. If it is, its result is complete, and wait() returns at
         once, even after shutdown()."""
         prepared = self._prepared
         if prepared is None:
@@ -125,12 +125,12 @@ class Handle(_NumberedHandle, Generic[Result]):
 
     def wait(self) -> Result:
         """Wait for the call and return its result, or raise its error. Every later wait() returns
-        or raises the same."""
+        the same result or raises the same error."""
         if self._prepared is not None:
             self._wait_for_outcome()
         if self._unreleased_call is not None:
             self._release()
-        # The caller has the handle itself, so the entry for the number is no longer needed.
+        # The program has the handle itself, so _handles_by_number need not keep it.
         if _handles_by_number:
             _handles_by_number.pop(self, None)
         error = self._error  # read _error once, because another thread may clear _error
@@ -153,7 +153,7 @@ class Handle(_NumberedHandle, Generic[Result]):
                 return prepared.in_place  # type: ignore[return-value]
         try:
             result = self.wait()
-        except Exception:  # not after an interruption: the call is then still in flight
+        except Exception:  # not KeyboardInterrupt, because the call is then still in flight
             self._error = None
             raise
         self._result = None
@@ -167,7 +167,7 @@ class Handle(_NumberedHandle, Generic[Result]):
             self._take_outcome()
 
     def _take_outcome(self) -> None:
-        """Take the outcome of a call that is done. An interruption leaves everything unchanged."""
+        """Take the outcome of a call that is done. After an interruption, nothing has changed."""
         with _outcome_lock:
             prepared = self._prepared
             if prepared is None:
@@ -178,7 +178,7 @@ class Handle(_NumberedHandle, Generic[Result]):
             except Exception as error:
                 self._error = _without_traceback(error)
             self._unreleased_call = engine, number
-            self._prepared = None  # set last, because None lets other threads use the result
+            self._prepared = None  # last, because other threads then use the result
             # A traceback may keep this frame alive. The frame must not keep the call alive.
             prepared = None
 
@@ -202,7 +202,7 @@ class Handle(_NumberedHandle, Generic[Result]):
 
 def abandon(engine: core.Engine, number: int, borrowed: object) -> None:
     """Give up a call that the program will not wait for: keep its memory alive until the call is
-    done. Do nothing if the number is 0: the call was not submitted, or was released."""
+    done. The number is 0 if the call was not submitted, or was released; then do nothing."""
     if engine.forked or number == 0:
         return
     engine.drop(number)
@@ -251,7 +251,7 @@ class BatchHandle(_NumberedHandle, Generic[Result]):
         """Do what wait() does, but forget the outcomes: a later take() gives None for each call."""
         try:
             results = self.wait()
-        except Exception:  # as in Handle.take()
+        except Exception:  # not after an interruption: see Handle.take()
             self._forget()
             raise
         self._forget()

@@ -10,7 +10,7 @@ from typing import NoReturn
 
 from farandole.errors import FarandoleError
 
-# Python ignores these signals. The launcher must not ignore them, too.
+# Python ignores these signals. The launcher, which replaces Python, must not ignore them.
 _SIGNALS_IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
 
 

@@ -24,8 +24,8 @@ class _Process:
     groups: tuple[Group, ...] = ()
     # Groups that torch.distributed uses until the job ends: see lasting_group_of().
     lasting_groups: tuple[Group, ...] = ()
-    # For each group that was given to the last init(), the objects that stand for this group. These
-    # objects are kept after the job, so that they can be registered again in the next job.
+    # For each group that was given to the last init(), the objects that stand for this group. They
+    # are kept after the job has ended, so that the next job can register them again.
     given_groups: tuple[tuple[Group, ...], ...] = ()
     is_joining = False  # True while init() runs
     last_epoch_rank_and_size = (0, -1, 0)  # see last_epoch_rank_and_size()
@@ -57,14 +57,14 @@ def set_has_state() -> None:
 
 
 def has_state() -> bool:
-    """Return whether this process has ever got the state of a training."""
+    """Return whether set_has_state() was called in this process."""
     return _process.has_state
 
 
 def check_has_state(function_name: str) -> None:
     """In an elastic job, raise MisuseError if this process has not received the state of the
     training. All ranks must call the named function together. A worker that joins later would wait
-    in it, while the other ranks wait for this worker to sync the state."""
+    in this function, while the other ranks wait until this worker syncs the state."""
     if is_elastic() and not _process.has_state:
         raise MisuseError(
             f"{function_name} was called before this process got the state of the training: in an "
@@ -81,7 +81,7 @@ def announced_end(limit: float = 0) -> str:
 
 def add_preparation(prepare: Callable[[], object]) -> None:
     """Register a function to call before this process joins an elastic job for the first time, so
-    that the other ranks do not wait for its work."""
+    that the other ranks need not wait for this function."""
     _process.preparations += (prepare,)
 
 
@@ -91,9 +91,9 @@ def add_framework_wait(wait: Callable[[], object]) -> None:
 
 
 def wait_for_frameworks() -> None:
-    """Wait for the calls that compiled programs make in a framework's own threads. On all ranks,
-    these calls must come before the next action of this process, such as adding a group or leaving
-    the job."""
+    """Wait for the calls that compiled programs make in a framework's own threads. Call this before
+    an action such as adding a group or leaving the job: on all ranks, these calls must come before
+    the action."""
     if not _process.is_child_of_member:
         for wait in _process.framework_waits:
             wait()
@@ -162,11 +162,11 @@ def init_with_rendezvous_id(rendezvous_id: str, rank: int, size: int, on_one_hos
 def start_engine_of_some_ranks(
     rendezvous_id: str, rank: int, size: int, on_one_host: bool
 ) -> core.Engine:
-    """Make and return an engine that connects only some ranks of the job. It is independent of the
-    engine of the whole job. Exactly these ranks must call this function, with the same
-    `rendezvous_id`, which no other call may use. If not `on_one_host`, these ranks find each
-    other in the Store of the whole job. The launcher of `farandole run` does not see the calls of
-    this engine. end_engine_of_some_ranks() ends the engine."""
+    """Make and return an engine that connects only some ranks of the job. The new engine is
+    independent of the engine of the whole job. Exactly these ranks must call this function, with
+    the same `rendezvous_id`, which no other call may use. If not `on_one_host`, these ranks find
+    each other in the Store of the whole job. The launcher of `farandole run` does not see the calls
+    of this engine. end_engine_of_some_ranks() ends the engine."""
     _check_not_forked()
     _process.is_joining = True
     try:
@@ -366,9 +366,9 @@ def _find_group(groups: Sequence[Group], ranks: Sequence[int]) -> Group | None:
 
 def _check_same_request(request: str) -> None:
     """Wait until all ranks have called this, and raise CallError on all ranks if their requests
-    differ. The engine makes the same check when it adds or removes a group. But the engine does not
-    learn of requests for a group that torch.distributed also uses."""
-    if not _process.lasting_groups:  # then no rank has such a group
+    differ. The engine makes the same check when it adds or removes a group. But if
+    torch.distributed also uses the group, the engine does not get the request."""
+    if not _process.lasting_groups:  # if this rank has none, no rank has any
         return
     from farandole.comparison import table, texts_if_different  # noqa: PLC0415, a cycle
 
@@ -422,7 +422,7 @@ def shutdown() -> None:
     """Leave the job. Calls of other ranks that need this rank fail. init() may be called again."""
     try:
         wait_for_frameworks()
-    finally:  # also if a program of a framework has failed
+    finally:  # leave even if a program of a framework has failed
         _leave("it called shutdown()")
 
 
@@ -519,7 +519,7 @@ def _leave_all() -> bool:
     if error is None:
         try:
             wait_for_frameworks()
-        except BaseException as failure:  # a framework's program failed, and no one waited for it
+        except BaseException as failure:  # a program of a framework has failed
             error = failure
             traceback.print_exception(error)
     reason = "its program ended"
@@ -546,7 +546,7 @@ def _was_caused_by_lost_rank(error: BaseException | None) -> bool:
     The programs of TensorFlow and of JAX raise errors of their own classes instead of our errors.
     The texts of these errors contain the names of our classes.
     """
-    seen_ids: set[int] = set()  # a program may make a cycle of causes
+    seen_ids: set[int] = set()  # the causes of an error may form a cycle
     while error is not None and id(error) not in seen_ids:
         if isinstance(error, GroupLostError) or f"{GroupLostError.__name__}: " in describe_safely(
             error, str
@@ -568,7 +568,7 @@ def describe_safely(error: BaseException, describe: Callable[[BaseException], st
     """Describe an exception for the other ranks; return "" if its own methods fail."""
     try:
         return describe(error).encode(errors="backslashreplace").decode()
-    except BaseException:  # also Ctrl-C, because this rank must leave the job in any case
+    except BaseException:  # even after Ctrl-C, this rank must still leave the job
         return ""
 
 

@@ -22,7 +22,7 @@ Item = TypeVar("Item")
 _OBJECT, _FAILURE = b"o", b"f"
 
 
-# A type checker assumes that all ranks give objects of one type, unless this rank gives None.
+# For type checkers: root_rank's object has the type of this rank's object, unless that is None.
 @overload
 def broadcast_object(
     obj: None,

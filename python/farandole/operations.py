@@ -54,8 +54,8 @@ class Operation:
         raise NotImplementedError
 
     def target(self, arrays: Arrays, source: Array) -> Array | None:
-        """Return an array for the result. Return None if its shape depends on the other ranks; then
-        the result goes into memory of the engine."""
+        """Return an array for the result. Return None if the shape of the result depends on the
+        other ranks; then the engine allocates its memory."""
         raise NotImplementedError
 
     def backward(
@@ -100,7 +100,8 @@ class _Reduction(Operation):
     ) -> None:
         self.group = group
         self.op = op if type(op) is ReduceOp else checked_op(op)
-        # Most factors are floats. For a float, this test saves the call of checked_scale_factor().
+        # Most factors are floats. A float needs no check, so skip the call of
+        # checked_scale_factor().
         self.prescale = prescale if type(prescale) is float else checked_scale_factor(prescale)
         self.postscale = postscale if type(postscale) is float else checked_scale_factor(postscale)
 
@@ -209,7 +210,7 @@ class Reducescatter(_Reduction):
     def target(self, arrays: Arrays, source: Array) -> Array:
         arguments.group_number(self.group)
         if len(source.shape) == 0:
-            return arrays.empty_like(source)  # the engine then reports the missing dimension
+            return arrays.empty_like(source)  # the engine will reject it: there are no rows
         rows = core.scattered_rows(len(source), self.group.size(), self.group.rank())
         return arrays.empty((rows, *source.shape[1:]), source.dtype)
 

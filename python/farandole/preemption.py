@@ -88,7 +88,7 @@ class PreemptionNotice:
 
     def _restore(self) -> None:
         for number, handler in self._former_handlers.items():
-            # None: the handler was not installed from Python, so Python cannot install it again.
+            # None means that Python did not install this handler, and cannot install it again.
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
         self._former_handlers = {}
 
@@ -104,8 +104,8 @@ class PreemptionNotice:
         Raises:
             GroupLostError: A rank has left or died.
         """
-        # A copy, because a signal may arrive during the call, and all ranks must read the same
-        # value of this rank.
+        # Copy the flag, because a signal may change it during the call, and all ranks must read the
+        # same value of this rank.
         own_flag, any_flag = array("B", [self._has_received]), array("B", [0])
         addresses = own_flag.buffer_info()[0], any_flag.buffer_info()[0]
         view = core.BufferView(core.dtypes["uint8"], (1,), *addresses)

@@ -23,7 +23,7 @@ class SparseRows(NamedTuple):
     """The sparse elements that all ranks contributed. If an index occurs several times, the caller
     must add up its values."""
 
-    sizes: list[int]  # of the dimensions to which the indices refer
+    sizes: list[int]  # the sizes of the dimensions that have indices
     indices: Array  # one row for each element
     values: Array
     present_count: int  # how many ranks have not joined

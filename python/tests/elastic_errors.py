@@ -74,7 +74,7 @@ def cases() -> Iterator[tuple[Callable[[], object], str]]:
     )
     lifecycle._process.has_state = had_state
     lost_set = Group([0])
-    lost_set.was_added = True  # simulates that the job was formed again after add_process_set()
+    lost_set.was_added = True  # as if the job had been formed again after add_process_set()
     yield (
         lambda: calls.barrier(lost_set),
         "ProcessSet(process_set_id=None, ranks=[0]) is lost, because this process has left the job "

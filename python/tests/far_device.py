@@ -44,7 +44,8 @@ def _copy_from(source: Any, target: Any, non_blocking: bool = False) -> Any:
 
 
 def _run_on_host(operation: Any, *args: Any, **kwargs: Any) -> Any:
-    """Run any other operation on the values in host memory. Views share these values."""
+    """Run an operation that has no function above on the values in host memory. A view of a tensor
+    shares the values of this tensor."""
     args, kwargs = tree_map_only(FarTensor, lambda tensor: tensor.host_tensor, (args, kwargs))
     args, kwargs = tree_map_only(torch.device, lambda device: CPU, (args, kwargs))
     return tree_map_only(torch.Tensor, make_far_tensor, operation(*args, **kwargs))

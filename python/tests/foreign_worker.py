@@ -23,7 +23,7 @@ def cycle() -> None:
     for number in range(CYCLES):
         hvd.init()
         if number % 10 == hvd.rank():
-            time.sleep(0.01)  # one rank is late
+            time.sleep(0.01)  # so this rank is late
         assert hvd.allreduce(torch.ones(1), op=hvd.Sum) == hvd.size()
         if number == 0:
             group = hvd.add_process_set([0, hvd.size() - 1])
@@ -35,7 +35,7 @@ def cycle() -> None:
 
 def die() -> None:
     hvd.init()
-    # Submit this call before the death, because a later call would get another error.
+    # Submit this call before rank 1 dies, because a call after the death would get another error.
     unmatched_call = None if hvd.rank() == 1 else hvd.allreduce_async(torch.ones(1), name="never")
     hvd.barrier()
     if hvd.rank() == 1:

@@ -51,8 +51,8 @@ def run_in_child(*functions: Callable[[], object]) -> None:
 
 
 def run_another_program() -> None:
-    """Let this child execute a program. The program inherits our environment, but is not a member
-    of the job."""
+    """Replace this child by a program. The program inherits our environment, but must not become a
+    member of the job."""
     program = "import farandole; farandole.init()"
     os.execv(sys.executable, [sys.executable, "-c", program])
 

@@ -149,7 +149,7 @@ class GroupChecks(Suite):
         for group in self.new_groups():
             added_set = self.api.add_process_set(group.ranks)
             same_group = self.api.ProcessSet(group.ranks)
-            self.api.init(process_sets=[same_group])  # another object that names the same group
+            self.api.init(process_sets=[same_group])  # another object for the same group
             assert same_group.process_set_id == added_set.process_set_id
             self.expect_group_works(same_group)
             assert self.api.remove_process_set(same_group)

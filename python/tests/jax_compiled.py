@@ -1,7 +1,7 @@
 """Calls inside jit, scan, cond, vmap, grad and checkpoint, compared with NumPy.
 
-Each rank compiles its programs with other options of XLA. With ONE_CORE=1 in the environment, each
-rank uses one core, so that XLA has only one thread.
+The ranks compile their programs with different options of XLA. With ONE_CORE=1 in the environment,
+each rank uses one core, so that XLA has only one thread.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class JaxCompiledChecks(Suite):
                 *inputs: Any, own_steps: Any = own_steps, is_repeated: bool = is_repeated
             ) -> Any:
                 results = [step.run(x) for (_, step), x in zip(own_steps, inputs, strict=True)]
-                if is_repeated:  # call the same functions on the same inputs again
+                if is_repeated:  # make the same calls once more
                     results += [step.run(x) for (_, step), x in zip(own_steps, inputs, strict=True)]
                 return results
 
@@ -116,7 +116,7 @@ class JaxCompiledChecks(Suite):
     def check_programs_that_run_at_the_same_time(self) -> None:
         average = jax.jit(hvd.allreduce)
         results = [average(jnp.full(50_000, float(i + self.rank))) for i in range(40)]
-        eager = hvd.allreduce(jnp.float32(self.rank))  # called after the programs
+        eager = hvd.allreduce(jnp.float32(self.rank))  # called while the programs run
         mean = (self.size - 1) / 2
         for i, result in enumerate(results):
             assert (result == i + mean).all()
@@ -126,8 +126,8 @@ class JaxCompiledChecks(Suite):
         return np.arange(rows) * (rank + 1.0)
 
     def check_gradients(self) -> None:
-        """Check the gradient of Σ weights · result. The rules for this gradient are those of all
-        frontends."""
+        """Check the gradient of Σ weights · result. All frontends have the same rules for this
+        gradient."""
         size, rank, rows = self.size, self.rank, 2 * self.size
         weights_of_all = [self.weights(r, rows) for r in range(size)]
         mean, total = np.mean(weights_of_all, 0), np.sum(weights_of_all, 0)
@@ -212,7 +212,7 @@ class JaxCompiledChecks(Suite):
 
     def check_calls_on_constants(self) -> None:
         """A call on a constant becomes part of the compiled program. So all ranks make this call in
-        each run, although some ranks trace the program again in a run and others do not."""
+        each run, even if only some of them trace the program again in this run."""
 
         @jax.jit
         def rows_of_all(x: jax.Array) -> jax.Array:
@@ -298,7 +298,7 @@ class JaxCompiledChecks(Suite):
         assert (jax.jit(per_example)(examples) == 2 * examples).all()
 
     def check_steps_until_the_data_ends(self) -> None:
-        """Rank r makes 3 + r steps. A joined rank contributes zeros."""
+        """Rank r makes 3 + r steps. After a rank has called join(), it contributes zeros."""
         total = jax.jit(lambda x: hvd.allreduce(x, op=hvd.Sum))
         for step in range(3 + self.rank):
             ranks = self.size - max(0, step - 2)
@@ -322,7 +322,7 @@ class JaxCompiledChecks(Suite):
     def check_programs_that_are_compiled_ahead(self) -> None:
         tree = {"w": jnp.ones(3), "b": jnp.full(2, 1.0 * self.rank)}
         compiled_call = jax.jit(hvd.allreduce).lower(tree).compile()
-        for _ in range(3):  # from the second call on, JAX may use a faster path
+        for _ in range(3):  # after the first call, JAX may use a faster path
             averages = compiled_call(tree)
             assert (averages["w"] == 1).all() and (averages["b"] == (self.size - 1) / 2).all()
 

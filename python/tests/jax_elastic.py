@@ -160,7 +160,7 @@ class JaxElasticChecks:
         assert bits_of((state.params, state.key)) == expected
 
     def failing_program(self) -> Callable[[Any], Any]:
-        """Return a compiled program that makes a call. The call fails after a rank has left the
+        """Return a compiled program that makes a call. The call fails if a rank has left the
         job."""
         return jax.jit(lambda x: x + hvd.allreduce(jnp.ones_like(x), op=hvd.Sum))
 

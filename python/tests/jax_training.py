@@ -139,7 +139,8 @@ class JaxTrainingChecks(Suite):
 
     def check_a_sum_of_losses(self) -> None:
         """Polyak's step size is the loss divided by the squared gradient. A sum over n ranks makes
-        the gradient n times larger and the step size n times smaller, so the update is the same."""
+        the gradient n times as large, so the step size becomes n times smaller, and the update
+        stays the same."""
         expected = self.train_by_loss(optax.polyak_sgd(1e9), "value", True, True)
         sum_optimizer = hvd.DistributedOptimizer(optax.polyak_sgd(1e9), op=hvd.Sum)
         actual = self.train_by_loss(sum_optimizer, "value", False, True)
@@ -210,8 +211,8 @@ class JaxTrainingChecks(Suite):
             self.expect_error("the first is `['hidden']['b']`", hvd.check_parameters, params)
 
     def check_parameters_in_another_order(self) -> None:
-        """The ranks may have the keys of a dict in different orders, but not those of an
-        OrderedDict: JAX sorts only the keys of a dict."""
+        """The keys of a dict may be in different orders on the ranks, because JAX sorts them. The
+        keys of an OrderedDict must be in the same order, because JAX does not sort these."""
         names = ["alpha", "beta", "gamma"][:: -1 if self.rank else 1]
         params = {"hidden": OrderedDict((name, jnp.ones(1)) for name in names), "w": jnp.ones(1)}
         if self.size > 1:

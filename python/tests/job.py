@@ -1,5 +1,5 @@
-"""Starts real jobs by the `farandole` command. A job that hangs is killed, and the error shows its
-output."""
+"""Starts real jobs with the `farandole` command. A job that hangs is killed, and the error shows
+its output."""
 
 from __future__ import annotations
 

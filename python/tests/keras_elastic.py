@@ -138,7 +138,7 @@ class KerasElasticChecks(KerasFixture):
         model.compile(keras.optimizers.SGD(0.5), loss="mse")
         state = hvd.elastic.KerasState(model)
         self.expect_error("the model is not built", state.sync)
-        if self.rank == 0:  # so the ranks differ, as when a new rank joins
+        if self.rank == 0:  # now the ranks differ, as if a new rank had joined
             model.build((None, 3))
         if self.size > 1:
             self.expect_error("the model is not built", state.sync)
@@ -161,8 +161,8 @@ class KerasElasticChecks(KerasFixture):
         self.expect_sum_works()
 
     def check_elastic_state_of_a_model_that_is_not_called(self) -> None:
-        """One model is not built itself, although all its layers are. In the other model, one layer
-        is never used, so this layer is not built."""
+        """In the first model, all layers are built, but the model itself is not. In the second
+        model, one layer is never used, so this layer is not built."""
 
         class NestedModel(keras.Model):
             def __init__(self) -> None:
@@ -185,7 +185,7 @@ class KerasElasticChecks(KerasFixture):
 
     def check_elastic_state_of_a_model_that_is_built_later(self) -> None:
         """The model is built after the state is made. So the state has never saved the model's
-        variables, and a restore keeps their values."""
+        variables, and a restore leaves their current values unchanged."""
         model = keras.Sequential([keras.layers.Dense(2), keras.layers.Dense(1)])
         model.compile(optimizer=keras.optimizers.SGD(0.5, momentum=0.9), loss="mse")
         state = hvd.elastic.KerasState(model)
@@ -212,8 +212,8 @@ class KerasElasticChecks(KerasFixture):
         self.expect_sum_works()
 
     def check_a_join_keeps_the_weights_of_the_commit(self) -> None:
-        """With use_ema=True and JAX, fit() replaces the weights by their averages when it ends,
-        even if it ends because a worker joins."""
+        """With use_ema=True and JAX, fit() replaces the weights by their averages at its end. It
+        also does this if it ends because a worker joins."""
         model = make_model()
         optimizer = hvd.DistributedOptimizer(
             keras.optimizers.SGD(0.5, use_ema=True, ema_momentum=0.9)
@@ -255,7 +255,7 @@ class KerasElasticChecks(KerasFixture):
     def check_batches_that_are_committed_in_pairs(self) -> None:
         """After every second batch, the program commits. If train_on_batch() fails, Keras' trainer
         for JAX still has the weights of the previous batch, which may be newer than the commit. A
-        restore must discard them."""
+        restore must discard these weights."""
         model, expected = make_model(), make_model()
         for each_model in (model, expected):
             each_model.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)), loss="mse")
@@ -359,8 +359,8 @@ class KerasElasticChecks(KerasFixture):
             assert self.commits_of_fit(model, interval) == expected, interval
 
     def check_executions_of_several_batches(self) -> None:
-        """Keras may train several batches in one execution. The callbacks still count batches, not
-        executions."""
+        """Keras may train several batches in one execution. The callbacks must nevertheless count
+        batches, not executions."""
         if keras.config.backend() == "torch":
             return  # with torch, Keras trains one batch at a time
         model = make_model()

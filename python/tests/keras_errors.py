@@ -135,7 +135,7 @@ def _training_cases() -> Iterator[Case]:
         "XLA of TensorFlow cannot compile the calls of a distributed optimizer: use "
         'model.compile(..., jit_compile=False), or "auto"',
     )
-    keras.config.disable_traceback_filtering()  # the filter adds layers' arguments to error texts
+    keras.config.disable_traceback_filtering()  # filtering adds layers' arguments to error texts
     inner = hvd.DistributedOptimizer(keras.optimizers.SGD())
     yield (
         lambda: _fit(keras.optimizers.LossScaleOptimizer(inner), run_eagerly=True),

@@ -49,8 +49,8 @@ def quick_torch_compile() -> Iterator[None]:
 
 
 class KerasFrontend:
-    """A Suite needs a frontend, but these checks use only its module `api`. The conformance suites
-    test the frontends of the backends."""
+    """A Suite needs a frontend, but these checks use only the module `api` of this frontend. The
+    conformance suites test the frontends of the backends."""
 
     api = hvd
     dtypes: Sequence[str] = ()
@@ -294,7 +294,7 @@ class KerasTrainingChecks(KerasFixture):
             tf.config.list_physical_devices = original_function
 
     def check_models_that_are_not_compiled(self) -> None:
-        hvd.DistributedOptimizer(keras.optimizers.SGD(0.1))  # may change how Keras compiles models
+        hvd.DistributedOptimizer(keras.optimizers.SGD(0.1))  # this may change how Keras compiles
         assert make_model().predict(self.words[0], verbose=0).shape == (ROWS, 1)
 
     def check_optimizers_with_names_of_their_own(self) -> None:
@@ -366,8 +366,8 @@ class KerasTrainingChecks(KerasFixture):
             np.testing.assert_allclose([float(variable) for variable in variables], expected)
 
     def check_local_variables_over_several_batches(self) -> None:
-        """If an optimizer accumulates gradients of several batches, it must divide those of local
-        variables like those of shared variables."""
+        """An optimizer may accumulate the gradients of several batches. It must then divide the
+        gradients of local variables by the same numbers as those of shared variables."""
         for is_averaged, expected in ((False, -2.0), (True, -1.0)):
             shared_variable, local_variable = keras.Variable(0.0), keras.Variable(0.0)
             optimizer = hvd.DistributedOptimizer(
@@ -487,7 +487,7 @@ class KerasTrainingChecks(KerasFixture):
             assert np.array_equal(one, other)
 
     def check_the_first_step_with_variables_of_the_root(self) -> None:
-        """Some ranks have built or used their optimizer before, and others have not."""
+        """Before fit(), some ranks have built or used their optimizer, and others have not."""
         root = self.size - 1
 
         class FirstStepChecker(keras.callbacks.Callback):
@@ -540,8 +540,8 @@ class KerasTrainingChecks(KerasFixture):
         self.expect_different_replicas(model)
 
     def check_names_of_checks(self) -> None:
-        """The comparison is a call whose name contains check_parameters, so that reports about
-        waiting ranks show in which function they wait."""
+        """The comparison is a call whose name contains check_parameters, so that a report about
+        waiting ranks shows in which function the ranks wait."""
         if self.size == 1:
             return
         text = "`check_parameters.same` was submitted differently"
@@ -601,7 +601,8 @@ class KerasTrainingChecks(KerasFixture):
         ]
         np.testing.assert_allclose(warm_up, [*expected, *[rate] * BATCHES], rtol=1e-5)
         steps = hvd.callbacks.LearningRateScheduleCallback
-        # A constant multiplier makes the learning rate decay exponentially from start_epoch on.
+        # With a constant multiplier, the learning rate decays exponentially. The decay begins in
+        # start_epoch.
         actual = self.learning_rates_with(
             steps(rate, lambda epoch: 0.5**epoch, end_epoch=1),
             steps(0.7, 0.9, start_epoch=1),

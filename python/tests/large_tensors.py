@@ -23,7 +23,7 @@ def extremes_of_pieces(tensor: torch.Tensor, first_row: int = 0) -> list[tuple[i
 
 
 class LargeTensorFixture:
-    """Fills and compares the tensors of these checks, which share their memory."""
+    """Fills and compares the tensors of the checks. All these tensors use the same memory."""
 
     def __init__(self) -> None:
         hvd.init()
@@ -31,7 +31,8 @@ class LargeTensorFixture:
         self.memory = torch.empty(0, dtype=torch.uint8)
 
     def filled_tensor(self, rows: int) -> torch.Tensor:
-        """Return bytes: 1, 2, 3 … in the pieces of rank 0, and 4, 5, 6 … in those of rank 1."""
+        """Return a tensor of bytes. All bytes of a piece have the same value. On rank 0, the first
+        piece has the value 1, the second has 2, and so on; on rank 1, the values begin with 4."""
         if len(self.memory) < rows:
             self.memory = torch.empty(rows, dtype=torch.uint8)
         tensor = self.memory[:rows]
@@ -40,13 +41,13 @@ class LargeTensorFixture:
         return tensor
 
     def expect_pieces(self, tensor: torch.Tensor, first_row: int, values: list[int]) -> None:
-        """Check that the pieces have these values. The tensor may be a part of a larger one, as in
-        extremes_of_pieces()."""
+        """Check that the pieces of `tensor` have these values. As in extremes_of_pieces(), `tensor`
+        is the part of a larger tensor that begins at the row `first_row`."""
         assert extremes_of_pieces(tensor, first_row) == [(value, value) for value in values]
 
     def values_of_pieces(self, begin: int, end: int, rank: int) -> list[int]:
-        """Return the value of each piece in the rows from begin to end, as `rank` has filled
-        them."""
+        """Return the values that filled_tensor() gives on `rank` to the pieces in the rows from
+        begin to end."""
         return [
             number + 3 * rank + 1 for number in range(begin // PIECE_ROWS, -(-end // PIECE_ROWS))
         ]
@@ -75,8 +76,9 @@ class LargerTensors(LargeTensorFixture):
         self.expect_pieces(result[LARGE_ROWS:], 0, self.values_of_pieces(0, 1000, 1))
 
     def check_alltoall(self) -> None:
-        """Rank 0 sends the large part to rank 1, or keeps it and sends the rows after it, which
-        begin above 2³¹."""
+        """Rank 0 has a small and a large part. First, it keeps the small part and sends the large
+        one to rank 1. Then, it keeps the large part and sends the small one, which begins above
+        2³¹."""
         for splits in (((17, LARGE_ROWS), (23, 29)), ((LARGE_ROWS, 17), (23, 29))):
             own_splits = splits[self.rank]
             result, received = hvd.alltoall(self.filled_tensor(sum(own_splits)), own_splits)

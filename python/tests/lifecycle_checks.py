@@ -113,9 +113,9 @@ class LifecycleChecks(Suite):
             self.expect_sum_works()
             if 10 <= cycle < 20 or cycle >= 50:
                 counts_by_cycle.append(resources())
-        # A count may be one higher for a moment, because a connection to another host may still be
-        # closing. So the smallest counts of the last ten cycles must not exceed the largest counts
-        # of the first ten counted cycles.
+        # After a cycle, a connection to another host may still be closing, so a count may be too
+        # high by one for a moment. So the smallest counts of the last ten cycles must not exceed
+        # the largest counts of the first ten counted cycles.
         (*counts, maps), (*later_counts, later_maps) = (
             [choose(values) for values in zip(*cycles, strict=True)]
             for choose, cycles in ((max, counts_by_cycle[:10]), (min, counts_by_cycle[10:]))

@@ -1,8 +1,9 @@
 """Random programs whose calls have no names, or names that occur more than once.
 
 Every rank makes the same calls, and waits at the same points. But each rank sleeps, polls and drops
-handles at its own times. When the programs wait for an unnamed call, each rank chooses one at
-random. The names of calls and the rejections must still be the same on all ranks.
+handles at its own times. When the programs wait for an unnamed call, each rank chooses at random
+which call this is. In spite of these differences, the names of calls and the rejections must be the
+same on all ranks.
 """
 
 from __future__ import annotations
@@ -80,7 +81,8 @@ class NamingPrograms(Suite):
 
     @needs_async
     def check_naming_in_threads(self) -> None:
-        """The calls of several threads have no common order, so they must have names."""
+        """Calls of different threads have no defined order, so each of these calls must have a
+        name."""
         errors: list[BaseException] = []
 
         def run(number: int) -> None:

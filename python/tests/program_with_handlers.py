@@ -1,6 +1,6 @@
 """A program with signal handlers and hooks of its own.
 
-farandole must not change these, even if the program only imports it.
+A program that imports farandole must keep its handlers and hooks. This program only imports it.
 (tests/cluster/worker_with_handlers.py also makes calls.)
 """
 

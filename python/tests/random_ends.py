@@ -14,7 +14,7 @@ import numpy as np
 from numpy_frontend import make_api
 
 OPERATIONS = ["allgather", "allreduce", "alltoall", "barrier", "broadcast", "reducescatter"]
-ROWS = [1, 100, 5_000, 70_000, 400_000]  # sizes for a note, one window, and several windows
+ROWS = [1, 100, 5_000, 70_000, 400_000]  # for a note, for one window, for several
 
 hvd = make_api(True)
 hvd.init()

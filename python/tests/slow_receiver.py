@@ -1,7 +1,8 @@
 """Sends large tensors from one host to another, while a rank of the receiving host is often
 stopped.
 
-Run it on two hosts with two workers each. The program stops and continues its last rank.
+Run it on two hosts with two workers each. Another rank of the second host stops and continues the
+last rank.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The base of the conformance suite: a frontend, a job, and functions that compare results."""
+"""The base class of the conformance suite. It has a frontend, joins a job, and compares results."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Calls inside tf.function and in graphs of TensorFlow 1, compared with NumPy.
 
-With ONE_THREAD=1 in the environment, TensorFlow runs one operation at a time, with one thread, and
-odd ranks optimize their graphs in another way than even ranks.
+With ONE_THREAD=1 in the environment, TensorFlow has one thread and runs one operation at a time.
+Odd ranks then optimize their graphs with other options than even ranks.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class TensorFlowCompiledChecks(Suite):
             steps = self.random_steps(seed)
             program = tf.function(functools.partial(run_steps, steps))
             for run_number in range(RUNS):
-                time.sleep(random.random() * 0.005)  # differs between ranks
+                time.sleep(random.random() * 0.005)  # another time on each rank
                 inputs = [
                     self.tensor(step.shape, step.dtype, seed * 100 + run_number) for step in steps
                 ]
@@ -257,8 +257,8 @@ class TensorFlowCompiledChecks(Suite):
 
     def check_functions_of_an_earlier_job(self) -> None:
         """A function that was traced in an earlier job still works if it makes calls of all ranks,
-        or derivatives of allreduces. If the function makes calls of a process set, init() must have
-        got the same sets again, so that the set has the same number."""
+        or derivatives of allreduces. If the function makes calls of a process set, the new job must
+        pass the same sets to init(), so that the set gets the same number again."""
         world = tf.function(lambda x: hvd.allreduce(x, op=hvd.Sum))
         derivative = tf.function(lambda x: tf.gradients(hvd.allreduce(x, op=hvd.Sum), x)[0])
         gather_gradient = tf.function(lambda x: tf.gradients(hvd.allgather(x), x)[0])

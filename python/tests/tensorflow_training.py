@@ -232,8 +232,8 @@ class TensorFlowTrainingChecks(Suite):
                 assert session.run(integer_variable) == 0
 
     def check_several_passes(self) -> None:
-        """An optimizer of TensorFlow 1 adds up the gradients of several passes: eagerly, in a
-        function, and in a graph."""
+        """An optimizer of TensorFlow 1 adds up the gradients of several passes. The check runs
+        these passes eagerly, in a function, and in a graph."""
         for is_averaged in (False, True):
             expected = 10.0 - sum(range(self.size)) / self.size * (3.0 if is_averaged else 6.0)
             for run in (self.run_passes_eagerly, self.run_passes_in_a_graph):

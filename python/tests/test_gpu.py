@@ -1,4 +1,5 @@
-"""Tensors on a GPU, in jobs whose ranks share it. docs/what_works.md says what such jobs can do."""
+"""Tensors on a GPU, in jobs whose ranks share this GPU. docs/what_works.md says what such jobs can
+do."""
 
 from __future__ import annotations
 

@@ -25,7 +25,8 @@ from stranger_traffic import listening_endpoints  # noqa: E402
 WHY_IMPOSSIBLE = reason_if_impossible()
 pytestmark = pytest.mark.skipif(bool(WHY_IMPOSSIBLE), reason=WHY_IMPOSSIBLE)
 TIMEOUT_SECONDS = 600
-# The hosts share a name that belongs to the loopback interface, so Gloo needs an interface.
+# All hosts have the same host name, and its address belongs to the loopback interface. So we must
+# tell Gloo which interface it must use.
 WORKER_WITH_GLOO = ["env", "GLOO_SOCKET_IFNAME=eth0", sys.executable, str(HERE / "worker.py")]
 # A program that makes calls until the job ends. It ignores SIGTERM, so that each rank has time to
 # print its error.
@@ -179,7 +180,7 @@ def test_torch_groups_that_only_their_members_make(
 
 def test_the_timelines_of_hosts_with_different_clocks_agree(tmp_path: Path) -> None:
     """The clock of the second host is 5,000 s ahead. The file of node 0 gets the events of both
-    hosts, with times of one clock."""
+    hosts, and all times in it are those of one clock."""
     farandole, secret = command(1)[0], str(tmp_path / "secret")
     subprocess.run([farandole, "secret", secret], check=True)
     with Hosts(2) as hosts, ExitStack() as stack:
@@ -208,7 +209,7 @@ def test_the_timelines_of_hosts_with_different_clocks_agree(tmp_path: Path) -> N
     assert (
         len(submit_times[0]) == len(submit_times[1]) == len(end_times[0]) == len(end_times[1]) == 20
     )
-    # No rank completes a call before the other rank has submitted it.
+    # No rank completes a call before the other rank has submitted this call.
     for call in range(20):
         for rank in range(2):
             assert end_times[rank][call] >= submit_times[1 - rank][call] - sum(errors)

@@ -60,7 +60,7 @@ def test_torchrun_starts_a_failed_job_again() -> None:
 
 
 def test_a_program_may_only_join_and_leave() -> None:
-    """A rank may end while the others are still in init()."""
+    """A rank may end while the other ranks have not returned from init() yet."""
     for _ in range(3):
         job = run_command(words_of("mpiexec", 4, "leave"))
         assert job.code == 0, job.text

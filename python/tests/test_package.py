@@ -247,7 +247,7 @@ def test_two_threads_can_wait_for_a_handle() -> None:
     has_begun.wait()
     second_thread = threading.Thread(target=lambda: results.append(handle.wait()))
     second_thread.start()
-    second_thread.join(0.1)  # long enough for an error to end the thread
+    second_thread.join(0.1)  # an error would end the thread within this time
     may_end.set()
     first_thread.join()
     second_thread.join()
@@ -306,7 +306,7 @@ def test_only_errors_raised_from_a_loss_count_as_a_loss() -> None:
     loss, later_error = farandole.GroupLostError("rank 0 died"), RuntimeError("step 7")
     assert lifecycle._was_caused_by_lost_rank(loss)
     assert not lifecycle._was_caused_by_lost_rank(later_error)
-    later_error.__context__ = loss  # as if raised while the program handled the loss
+    later_error.__context__ = loss  # as if the handling of the loss had raised it
     assert not lifecycle._was_caused_by_lost_rank(later_error)
     later_error.__cause__ = KeyError(3)
     assert not lifecycle._was_caused_by_lost_rank(later_error)

@@ -33,7 +33,7 @@ def test_with_torch_compile(size: int) -> None:
 
 @pytest.mark.parametrize("launcher", ["torchrun", "mpirun"])
 def test_under_other_launchers(launcher: str) -> None:
-    """With four ranks, test_under_our_launcher() makes the same checks in the long tests."""
+    """In the long tests, test_under_our_launcher() makes the same checks with four ranks."""
     words = command_of_launcher(
         launcher,
         2,
@@ -144,7 +144,8 @@ def test_jobs_with_gloo_can_run_side_by_side(libuv: str) -> None:
 )
 def test_a_job_that_a_worker_starts_is_reported(size: int, reporters: tuple[int, int]) -> None:
     """Each worker of a job starts torchrun, so the program runs as two jobs instead of one. In each
-    of them, one rank prints a warning, which children of this rank do not repeat."""
+    of these two jobs, one rank prints a warning. The child processes of this rank do not repeat the
+    warning."""
     program = (
         f"{IMPORTS}\nimport subprocess, sys\nprint('imported')\n"
         "subprocess.run([sys.executable, '-c', 'import torch'], check=True)"

@@ -429,8 +429,8 @@ class BackwardChecks(OptimizerFixture):
         self.expect_equal(model, reference)
 
     def check_a_pass_that_was_not_declared(self) -> None:
-        """If a program makes a second pass in a step without having declared it, this pass would
-        add to gradients that are already combined. So the second pass must fail."""
+        """A program makes two passes in a step, but has declared only one. The second pass would
+        add to gradients that the first pass has combined, so the second pass must fail."""
         if self.size == 1:
             return
         model = network()
@@ -514,7 +514,7 @@ class BackwardChecks(OptimizerFixture):
         )
         reference_optimizer = torch.optim.SGD(reference.parameters(), lr=0.1)
         for passes in (3, 1, 2, 1):
-            optimizer.zero_grad()  # first, because zero_grad() restarts the count of passes
+            optimizer.zero_grad()  # resets the count of passes, so it comes first
             optimizer.set_backward_passes_per_step(passes)
             expected = [passes * gradient for gradient in self.mean_gradients(model, passes)]
             for _ in range(passes):

@@ -17,7 +17,7 @@ warnings.filterwarnings("ignore", category=FutureWarning)  # torch 2.13 has rena
 
 class DeviceChecks(Suite):
     device: str
-    kind: str  # the engine's word for the kind of device
+    kind: str  # the engine's name for this kind of device
 
     def __init__(self) -> None:
         super().__init__(TorchFrontend())

@@ -55,8 +55,9 @@ def store_of_all_hosts() -> dist.TCPStore:
 
 
 def init_process_group(backend: str) -> None:
-    """Use the init method farandole://, except under torchrun and over several hosts. Then Gloo
-    needs no MASTER_ADDR, and each Gloo group gets a store of its own."""
+    """Over several hosts, use a TCPStore; under torchrun, use env://. Otherwise use farandole://:
+    with this init method, Gloo needs no MASTER_ADDR, and each Gloo group gets a store of its
+    own."""
     if os.environ.get("LOCAL_WORLD_SIZE") != os.environ.get("WORLD_SIZE"):
         ranks = {"rank": int(os.environ["RANK"]), "world_size": int(os.environ["WORLD_SIZE"])}
         store = dist.PrefixStore(f"group {next(group_counter)}", store_of_all_hosts())
@@ -703,7 +704,7 @@ class DistributedChecks(MessageChecks, ChecksWithoutGloo):
     def check_gloo_finds_its_ranks_through_the_engine(self) -> None:
         init_process_group("gloo")
         assert (dist.get_rank(), dist.get_world_size()) == (hvd.rank(), hvd.size())
-        dist.barrier()  # without it, a rank could end while another one connects to it
+        dist.barrier()  # no rank may end while others still connect to it
         dist.destroy_process_group()
         hvd.shutdown()
 

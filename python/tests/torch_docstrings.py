@@ -13,7 +13,7 @@ import torch
 import farandole
 import farandole.torch as hvd
 
-# Arguments that a docstring need not explain: `self`, and those that it may call "other arguments".
+# A docstring need not explain `self`, and may call *args and **kwargs just "other arguments".
 SELF_EXPLANATORY = {"self", "args", "kwargs"}
 EXAMPLES_MIN = 10
 
@@ -44,7 +44,7 @@ class DocstringChecks:
         for name, function in public_functions():
             text = inspect.getdoc(function) or ""
             assert text, f"{name} has no docstring"
-            if "." in name:  # many methods have an inherited or a single argument
+            if "." in name:  # arguments of methods often need no explanation
                 continue
             for argument in inspect.signature(function).parameters:
                 if argument not in SELF_EXPLANATORY:

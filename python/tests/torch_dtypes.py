@@ -22,9 +22,9 @@ class DtypeChecks:
         dist.destroy_process_group()
 
     def check_tensors_with_a_conjugate_or_a_negative_bit(self) -> None:
-        """The memory of such a tensor holds its values with another sign. The check calls the
-        methods of the group itself, because the functions of torch.distributed reject the conjugate
-        bit."""
+        """If a tensor has one of these bits, the signs in its memory differ from those of its
+        values. The check calls the methods of the group object directly, because the functions of
+        torch.distributed reject the conjugate bit."""
         dist.init_process_group("farandole")
         for make_view in (torch.conj, lambda tensor: tensor.conj().imag, torch._neg_view):
             inputs = [

@@ -299,12 +299,12 @@ class ElasticChecks:
             state.commit()
             optimizer.zero_grad()
         weight.sum().backward()
-        state.restore()  # the restore has also undone the first pass of the step
+        state.restore()  # this also undoes the first pass of the step
         state.commit()
 
     def check_a_failed_step_is_repeated(self) -> None:
-        """The failure comes between backward() and step(). A new worker would have rank 0's state
-        after ready()."""
+        """A failure between backward() and step() simulates a failed call. After the next ready(),
+        each rank has the state of rank 0 and repeats the step."""
         state = self.state()
         step, begun_steps = elastic.Step(state), []
         while step.ready() and state.epoch < 4:

@@ -107,8 +107,8 @@ class FailedStepChecks(OptimizerFixture):
             self.expect_equal(model, reference)
 
     def check_a_step_that_fails_on_all_ranks(self) -> None:
-        """The program either leaves out a step that has failed, or repeats it. Both work as in one
-        process."""
+        """The program either leaves out a step that has failed, or repeats it. In both cases,
+        training has the same result as in one process."""
         for method in ("step", "closure", "skip_synchronize"):
             model, reference = network(), network()
             optimizer, reference_optimizer = (
@@ -252,8 +252,8 @@ class FailedStepChecks(OptimizerFixture):
             self.expect_equal(model, reference)
 
     def check_a_state_is_loaded_before_the_step(self) -> None:
-        """After a state is loaded, step() must not combine the gradients again, because the sum of
-        sums would be too large. In a broadcast, only some ranks load a state."""
+        """After a program has loaded a state, step() must not combine the gradients a second time,
+        because they would then be too large. In a broadcast, only some ranks load a state."""
 
         def load(optimizer: Any) -> None:
             optimizer.load_state_dict(optimizer.state_dict())

@@ -77,7 +77,7 @@ class FrozenChecks(OptimizerFixture):
 
     def check_gradients_that_are_combined(self) -> None:
         """Frozen parameters keep the combined gradient of the last step before the freeze. Later
-        steps use it again, and must not combine it again."""
+        steps use this gradient, and must not combine it a second time."""
 
         def prepare(optimizer: Any, run_pass: Callable[[int], None]) -> None:
             for step in range(2):
@@ -88,7 +88,7 @@ class FrozenChecks(OptimizerFixture):
         for layers, options in itertools.product(([0], [0, 2]), OPTIONS):
             self.compare_frozen(layers, prepare, options)
 
-    def check_gradients_that_are_not_combined(self) -> None:
+    def check_frozen_before_gradients_are_combined(self) -> None:
         """The parameters are frozen after a pass within no_sync(). The next step combines their
         gradients, whether the gradients have places in a bucket or not."""
         for has_places, set_to_none in ((False, True), (True, True), (True, False)):

@@ -110,7 +110,7 @@ class GradScalerChecks(OptimizerFixture):
             self.compare_scaled(self.overflowing(uneven_loss, 0), make_optimizer)
             self.compare_scaled(self.overflowing(changing_loss, self.size - 1), make_optimizer)
             self.compare_scaled(self.overflowing(changing_loss, 0), make_optimizer)
-            if self.size > 1:  # in one process, torch needs a gradient
+            if self.size > 1:  # a single rank must have a gradient
                 self.compare_scaled(
                     self.overflowing(loss_without_a_batch, self.size - 1), make_optimizer
                 )
@@ -202,8 +202,8 @@ class GradScalerChecks(OptimizerFixture):
         self.expect_same_everywhere(model)
 
     def check_scales_that_differ_become_equal(self) -> None:
-        """One rank sets another scale. All ranks then skip one step of both optimizers, and have
-        the same scale."""
+        """One rank sets a scale that differs from that of the others. All ranks then skip one step
+        of both optimizers, and afterwards have the same scale."""
         for make_optimizer in (make_adam, make_fused_adam):
             models = [branches(), branches()]
             optimizers: list[Any] = [
@@ -227,8 +227,9 @@ class GradScalerChecks(OptimizerFixture):
                     assert scaler.get_scale() == 2.0, scaler.get_scale()
 
     def check_other_readers_of_the_attribute(self) -> None:
-        """GradScaler.step() reads the attribute _step_supports_amp_scaling, and then the gradients
-        are combined. If other code reads the attribute, the gradients must not be combined."""
+        """When GradScaler.step() reads the attribute _step_supports_amp_scaling, the optimizer
+        combines the gradients. When other code reads this attribute, the optimizer must not combine
+        them."""
         model = branches()
         for make_optimizer, expected in ((make_adam, False), (make_fused_adam, True)):
             optimizer: Any = hvd.DistributedOptimizer(make_optimizer(model.parameters()))

@@ -107,7 +107,7 @@ class HabitChecks(OptimizerFixture):
     # What works
 
     def check_skipped_steps(self) -> None:
-        """All ranks may skip a step, in whatever way they drop the gradients."""
+        """If all ranks skip a step, they may drop the gradients in any way."""
 
         for drop_gradients in (
             set_gradients_to_none,
@@ -287,8 +287,9 @@ class HabitChecks(OptimizerFixture):
                 nn.utils.clip_grad_norm_(model.parameters(), 0.01)
                 optimizer.step()
 
-        # The layers that are trained in the first two steps, and those in the last two. In the last
-        # case, the model is frozen only while the optimizer is made.
+        # In each case: the layers that are trained in the first two steps, and the layers that are
+        # trained in the last two. In the last case, the model is frozen only while the optimizer is
+        # made.
         for first_layers, last_layers in (
             ((4,), (0, 2, 4)),
             ((4,), (0, 2)),

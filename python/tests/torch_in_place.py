@@ -114,7 +114,7 @@ class InPlaceChecks(Suite):
             hvd.allreduce_(torch.full((5000,), float(self.rank + 1)), name="dropped")
         hvd.barrier()
         assert all(bool((other == -1).all()) for other in other_tensors)
-        hvd.allreduce_(torch.ones(1), name="after")  # this wait lets rank 0 complete its calls
+        hvd.allreduce_(torch.ones(1), name="after")  # rank 0 completes its calls in this wait
         assert torch.equal(kept_tensor, torch.full((5000,), (self.size + 1) / 2)), kept_tensor
 
     def interrupt(self, call: Callable[[], object]) -> None:
@@ -133,8 +133,8 @@ class InPlaceChecks(Suite):
             signal.signal(signal.SIGALRM, former_handler)
 
     def check_a_failed_call_frees_its_name(self) -> None:
-        """A blocking call leaves no handle behind, so after an error its name must be free at
-        once."""
+        """A blocking call leaves no handle behind, so the program can use the name of a failed call
+        again immediately after the error."""
         for _ in range(3):
             self.expect_error(
                 "root rank", lambda: hvd.broadcast_(torch.ones(2), self.size, name="again")

@@ -148,8 +148,8 @@ class JoinChecks(OptimizerFixture):
                     self.expect_same_everywhere(model)
 
     def check_unnamed_calls_pair_after_a_join(self) -> None:
-        """Before join(), each rank makes another number of calls, and keeps or drops other
-        handles."""
+        """Before join(), the ranks make different numbers of calls, and each rank keeps or drops
+        different handles."""
         generator = random.Random(100 + self.rank)
         kept_handles = []
         for _ in range(20):

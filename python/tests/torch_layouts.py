@@ -95,7 +95,7 @@ class LayoutChecks:
             model[0].weight.data = model[0].weight.data.contiguous()
             optimizer.zero_grad()
             model(images(self.rank, 3)).square().mean().backward()
-            if self.size == 1:  # a rank that trains alone has torch's own gradients
+            if self.size == 1:  # a single rank keeps the gradients of torch
                 optimizer.step()
                 continue
             if skips:

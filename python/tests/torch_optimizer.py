@@ -332,7 +332,7 @@ class OptimizerChecks:
         self.compare(lambda m: torch.optim.SGD(m.parameters(), lr=0.1))
 
     def check_a_rank_without_gradients_takes_part_in_a_step(self) -> None:
-        """Rank 0 has no gradients after zero_grad(), but takes part in the next step."""
+        """After zero_grad(), rank 0 computes no gradients, but takes part in the next step."""
         model, reference = network(), network()
         optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
         square_loss(model, self.rank, 0).backward()
@@ -511,7 +511,7 @@ class OptimizerChecks:
         for number in (1, 2):
             if self.rank > 0:
                 for _ in range(100):
-                    torch.linalg.svdvals(torch.ones(60, 60))  # takes time
+                    torch.linalg.svdvals(torch.ones(60, 60))  # to be slow
             square_loss(model, self.rank, number).backward()
             optimizer.load_state_dict(optimizer.state_dict())
             optimizer.zero_grad(set_to_none=False)
@@ -688,7 +688,7 @@ class OptimizerChecks:
             wrapped_optimizer = torch.optim.SGD([parameter for _, parameter in own_order], lr=1.0)
             named_parameters = (
                 pairs if groups else own_order[::-1]
-            )  # with groups, the order decides the groups
+            )  # this order decides which parameters are in a group
             optimizer = hvd.DistributedOptimizer(
                 wrapped_optimizer, named_parameters, op=op, groups=groups
             )

@@ -215,7 +215,7 @@ class StateChecks:
 
         optimizer_of_the_program = OptimizerOfTheProgram(
             network().parameters(), {}
-        )  # its options have no learning rate
+        )  # the options {} have no learning rate
         hvd.broadcast_optimizer_state(optimizer_of_the_program, 0)
         assert (
             all(state == {"step": 0} for state in optimizer_of_the_program.state.values())

@@ -82,8 +82,8 @@ def describe_parameter(parameter: inspect.Parameter) -> str:
 
 
 def fewest_descriptors() -> int:
-    """Return the smallest of many counts of open descriptors, because a thread may briefly use
-    another one."""
+    """Count the open descriptors many times and return the smallest count, because a thread may
+    briefly use one descriptor more."""
     counts = []
     for _ in range(50):
         counts.append(len(os.listdir("/proc/self/fd")))
@@ -147,7 +147,7 @@ class TorchSurface(Suite):
             assert hvd.synchronize(root).tolist() == [0.0, 0.0]
             assert hvd.synchronize(total).tolist() == [self.size] * 2
             assert len(gathered) == self.size
-        if self.size > 1:  # only this name pairs the calls of the ranks
+        if self.size > 1:  # the ranks' calls are paired only by this name
 
             def call_differently() -> None:
                 if self.rank == 0:
@@ -159,7 +159,7 @@ class TorchSurface(Suite):
             hvd.allreduce(ones, name="shared")
 
     def check_handles(self) -> None:
-        """A handle can be used like Horovod's handle, which is a number."""
+        """Scripts can use a handle as a number, because Horovod's handles are numbers."""
         handles = [hvd.allreduce_async(torch.ones(2), name=f"h.{i}") for i in range(4)]
         names = {handle: index for index, handle in enumerate(handles)}
         assert [names[handle] for handle in handles] == [0, 1, 2, 3]
@@ -204,8 +204,8 @@ class TorchSurface(Suite):
         assert not _handles_by_number
 
     def check_one_handle_in_several_threads(self) -> None:
-        """Several threads wait for one handle. One gets the result, and the others get it, too, or
-        None. Afterwards, the name is free."""
+        """Several threads wait for one handle. One thread gets the result, and each other thread
+        gets the result or None. Afterwards, the name is free."""
         with ThreadPoolExecutor(4) as pool:
             for step in range(100):
                 tensor = torch.full((2,), float(self.rank))
@@ -247,7 +247,7 @@ class TorchSurface(Suite):
 
     def check_a_call_is_collected_twice(self) -> None:
         """If a signal handler raises an exception between the two steps of synchronize(), the
-        program calls synchronize() again, so the call is collected twice."""
+        program calls synchronize() again, so collect() is called twice for the same call."""
         engine, tensor = lifecycle.engine(), torch.ones(2)
         for root_rank in (0, self.size):  # with this root rank, the call fails
             call = core.broadcast("collected twice", 0, view_of(tensor, tensor, tensor), root_rank)
@@ -461,8 +461,8 @@ class TorchSurface(Suite):
         self.init()
 
     def check_a_name_in_use_is_rejected_in_every_asynchronous_call(self) -> None:
-        """Scripts provoke this error on purpose. The first call with the name may still be in
-        flight at shutdown()."""
+        """Some scripts use a name on purpose while a call with this name is in flight, to see the
+        error. This call may even be in flight at shutdown()."""
         if self.size == 1:
             return
 

@@ -412,8 +412,9 @@ class TrainingChecks(OptimizerFixture):
             self.expect_same_everywhere(model)
 
     def check_adasum_with_a_grad_scaler_skips_the_same_steps_on_all_ranks(self) -> None:
-        """One rank's overflow skips a step on all ranks, with and without unscale_()."""
-        overflows = {2: 0, 4: self.size - 1}  # for each such step: the rank whose loss overflows
+        """If the gradients of one rank overflow, all ranks skip the step, with and without
+        unscale_()."""
+        overflows = {2: 0, 4: self.size - 1}  # by step: the rank whose loss overflows
         for unscales, scales_loss in ((False, True), (True, True), (False, False)):
             torch.manual_seed(5)
             model = nn.Linear(3, 2)

@@ -1,7 +1,7 @@
-// Which cores a process may use. The launcher uses this to choose how many threads a worker gets,
-// and to bind workers to cores. An engine uses it to choose whether a waiting thread spins or
-// sleeps. A *hardware thread* is what Linux calls a CPU: a core has one, or several if it has
-// hyper-threads.
+// Which cores a process may use. The launcher calls these functions to choose how many threads a
+// worker gets, and to bind workers to cores. An engine calls them to choose whether a waiting
+// thread spins or sleeps. A *hardware thread* is what Linux calls a CPU: a core has one, or several
+// if it has hyper-threads.
 #pragma once
 
 #include <sys/types.h>
@@ -14,12 +14,13 @@
 
 namespace farandole {
 
-// The hardware threads in the CPU affinity of a process on this host, ascending; 0 means the
-// calling thread. Empty if there is no such process. Any thread may call it.
+// The hardware threads in the CPU affinity of a process on this host, in ascending order. If
+// `process` is 0, those of the calling thread. Empty if there is no such process. Any thread may
+// call it.
 std::vector<int> usable_hardware_threads(pid_t process = 0);
 
 // The number of hardware threads in the CPU affinity or in the container's CPU quota, whichever is
-// smaller; at least 1. Reads system files at every call. Any thread may call it.
+// smaller; at least 1. Each call reads system files. Any thread may call it.
 int usable_cores();
 
 // How many cores the container's CPU quota allows; empty if there is no quota.

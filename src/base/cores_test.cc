@@ -26,7 +26,7 @@ TEST(Cores, ReadsCpuQuotas) {
 }
 
 TEST(Cores, CountsOnlyCoresOfTheAffinityMask) {
-  // In a thread of its own, because the affinity mask must not change for the other tests.
+  // This runs in a thread of its own, because the affinity mask must not change for other tests.
   std::thread([] {
     cpu_set_t single_core;
     CPU_ZERO(&single_core);

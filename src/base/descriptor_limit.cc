@@ -14,7 +14,7 @@ namespace {
 
 struct DescriptorCount {
   int open = 0;
-  int free = 0;  // the count stops at the needed number
+  int free = 0;  // counting stops at the needed number
   rlim_t limit = RLIM_INFINITY;
 };
 

@@ -20,7 +20,7 @@ class Digest {
     if (!text.empty()) add(packed(text));
   }
 
-  // Never 0: 0 stands for "no digest".
+  // The result is never 0, because 0 stands for "no digest".
   std::uint64_t value() const { return state_ == 0 ? 1 : state_; }
 
  private:

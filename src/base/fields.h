@@ -52,7 +52,7 @@ struct FieldReader {
     (*this)(has_value);
     if (has_value) (*this)(value.emplace());
   }
-  // Whether the message had exactly the bytes of these fields.
+  // Whether the message consisted of exactly the bytes of the fields that were read.
   bool is_complete() const { return bytes.ok() && bytes.at_end(); }
 
   ByteReader bytes;

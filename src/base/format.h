@@ -17,7 +17,7 @@ std::string format_text(fmt::format_string<Values...> format, Values&&... values
   return format_values(format, fmt::make_format_args(values...));
 }
 
-// Returns the values one after another, with the separator between them.
+// Returns the values one after another, with the separator between two values.
 template <class Range>
 std::string join_text(const Range& values, std::string_view separator) {
   std::string text;

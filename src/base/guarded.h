@@ -50,7 +50,7 @@ class Guarded {
     T& operator*() { return owner_.value_; }
     T* operator->() { return &owner_.value_; }
 
-    // Releases the lock while it waits. Returns true if `ready` held before the deadline.
+    // Releases the lock during the wait. Returns true if `ready` returned true before the deadline.
     template <class Ready>
     bool wait_until(std::chrono::steady_clock::time_point deadline, Ready ready) {
       return wait_at(owner_.default_queue_, deadline, ready);
@@ -79,7 +79,8 @@ class Guarded {
   Guarded(const Guarded&) = delete;
   Guarded& operator=(const Guarded&) = delete;
 
-  // The analysis cannot follow a lock that is returned to the caller, so it skips this body.
+  // The thread-safety analysis cannot follow a lock that is returned to the caller, so this
+  // function is excluded from the analysis.
   Lock lock() FARANDOLE_THREAD_SAFETY(acquire_capability(mutex_), no_thread_safety_analysis) {
     return Lock(*this);
   }

@@ -28,7 +28,7 @@ std::string value_text(const KnobRow& row, const Knobs& knobs);
 // A function that returns the value of an environment variable, like getenv. An empty value counts
 // as not set.
 using Environment = std::function<const char*(const char*)>;
-// The value of a variable; empty if it is not set, or if `name` is empty.
+// The value of a variable; empty if the variable is not set, or if `name` is empty.
 std::string_view variable_text(const Environment& environment, std::string_view name);
 
 // Whether the environment has a value for this knob.
@@ -41,8 +41,8 @@ Status read_knobs(Knobs& knobs, const Environment& environment);
 // warnings off.
 std::chrono::seconds stall_warning_time(const Knobs& knobs);
 // Returns the file of the timeline that starts with the job. Empty if no timeline starts with the
-// job. With the path DYNAMIC, Horovod allows a later start_timeline(). Here this is always allowed,
-// so DYNAMIC counts as empty.
+// job. With the path DYNAMIC, Horovod allows a later start_timeline(). In Farandole, a later
+// start_timeline() is always allowed, so DYNAMIC counts as empty.
 std::string timeline_path_of(const Knobs& knobs);
 // Sets one knob. Errors show `shown_name`, the flag or variable that the user has set, such as
 // "--log-level". Errors: kFixCall if the text is not an allowed value.

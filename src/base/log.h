@@ -15,8 +15,8 @@ enum class Level : std::uint8_t { kTrace, kDebug, kInfo, kWarning, kError, kFata
 // Returns the level with this name in lower case. Errors: kFixCall.
 Result<Level> level_named(std::string_view name);
 
-// Any thread may log, and lines do not mix. Each process or engine makes one Log and passes it to
-// its parts.
+// Any thread may log, and lines do not mix. Each process or engine makes one Log and passes this
+// Log to its parts.
 class Log {
  public:
   struct Options {

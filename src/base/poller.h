@@ -12,11 +12,11 @@
 
 namespace farandole {
 
-// The time until the deadline, at most one hour, for poll() and epoll_wait(); −1 without a
-// deadline.
+// Returns the timeout to pass to poll() or epoll_wait(): the time until the deadline, at most one
+// hour, or −1 without a deadline.
 int poll_timeout_ms(std::optional<TimePoint> deadline);
 
-// Only one thread may use it.
+// Only one thread may use a Poller.
 class Poller {
  public:
   enum class Interest { kReading, kWriting };
@@ -28,10 +28,12 @@ class Poller {
   bool add(int descriptor, Interest interest, std::uint64_t tag);
   void remove(int descriptor);
 
-  // This descriptor can itself be polled: it is readable when a watched descriptor is ready.
+  // Returns a descriptor that can itself be polled: it is readable when a watched descriptor is
+  // ready.
   int descriptor() const { return epoll_.get(); }
 
-  // Waits and returns the tags of the ready descriptors. Empty at the deadline or after a signal.
+  // Waits and returns the tags of the ready descriptors. Returns an empty list at the deadline or
+  // after a signal.
   std::vector<std::uint64_t> wait(std::optional<TimePoint> deadline);
 
  private:

@@ -23,7 +23,7 @@ struct ProcessEnd {
 // Whether the process has ended. A process that its parent has not reaped counts as ended.
 bool has_ended(const Descriptor& pidfd);
 
-// Reaps a child that has ended. Empty while it runs. Does not wait.
+// Reaps a child that has ended. Returns an empty value if the child still runs. Does not wait.
 std::optional<ProcessEnd> reap(pid_t child);
 
 // "SIGTERM", or "signal 99" if it has no name.

@@ -73,7 +73,7 @@ struct InternedSignature {
   std::uint64_t name_digest;
   // size of a tensor of this dtype and these dimensions; 0 if no tensor can have them
   std::int64_t bytes;
-  // signatures with equal keys may share one transfer; 0: this one is never fused
+  // calls with equal keys may share one transfer; 0: this call never shares a transfer
   std::uint64_t fusion_key;
   std::string problem;  // problem_of(signature)
 };

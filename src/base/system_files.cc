@@ -72,7 +72,7 @@ std::optional<std::int64_t> number_in_file(const std::string& path) {
   std::int64_t number = 0;
   const auto [parse_end, error] =
       std::from_chars(text->data(), text->data() + text->size(), number);
-  // A number that is too large means no limit, like "max".
+  // Like "max", a number that is too large for the type means that there is no limit.
   if (error == std::errc::result_out_of_range) return std::numeric_limits<std::int64_t>::max();
   return error == std::errc() ? std::optional(number) : std::nullopt;
 }

@@ -48,8 +48,8 @@ void request_short_time_slices() {
   auto attributes = fair_scheduling_attributes();
   if (!attributes || attributes->runtime <= kShortestTimeSliceNs) return;
   attributes->runtime = kShortestTimeSliceNs;
-  // A sandbox may forbid the call. Then this thread waits longer for its core after it is woken,
-  // and nothing else changes.
+  // A sandbox may forbid the call. In this case, this thread waits longer for a core after it was
+  // woken, and nothing else changes.
   ::syscall(SYS_sched_setattr, 0, &*attributes, 0);
 }
 

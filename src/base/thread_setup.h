@@ -13,7 +13,7 @@ namespace farandole {
 void set_up_own_thread(const char* name);
 
 // A time slice is how long the kernel lets a thread compute before it runs others of the same
-// priority. This is the shortest time slice that the kernel grants.
+// priority. This constant is the shortest time slice that the kernel grants.
 inline constexpr std::uint64_t kShortestTimeSliceNs = 100'000;
 
 // Asks for the shortest time slices for the calling thread, permanently. The thread gets the same

@@ -1,4 +1,5 @@
-// Return the Status of a failed expression from a function that returns Status or Result<T>:
+// These two macros return the Status of a failed expression from a function that returns Status or
+// Result<T>:
 //   FARANDOLE_TRY(socket.send(message));  FARANDOLE_TRY_ASSIGN(auto fd, open_it());
 #pragma once
 

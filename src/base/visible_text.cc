@@ -73,7 +73,7 @@ int columns_of_code(std::uint32_t code) {
   return is_in(code, kWide) ? 2 : 1;
 }
 
-// How many bytes from the beginning fit into this many columns.
+// How many bytes from the beginning of the text fit into this many columns.
 std::size_t bytes_that_fit(std::string_view text, int columns) {
   std::size_t bytes = 0;
   while (bytes < text.size()) {

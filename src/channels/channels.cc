@@ -77,9 +77,9 @@ void Channels::report_traffic() {
 }
 
 // After one event, the kernel reports no further event of the same socket until ring_on_arrival()
-// watches it again. If ring_on_arrival() is not called within kTrafficReportDelay after an event,
-// no other thread makes progress, and this thread reports the traffic. This thread must not
-// allocate memory, because it cannot report a failure.
+// watches it again. If no thread calls ring_on_arrival() within kTrafficReportDelay after an event,
+// no other thread is making progress. In this case, this thread reports the traffic. This thread
+// must not allocate memory, because it cannot report a failure.
 void Channels::run() {
   set_up_own_thread("farandole-net");
   std::optional<TimePoint> next_report;
@@ -103,7 +103,7 @@ void Channels::run() {
       ring_calls_seen = ring_on_arrival_calls_;
       next_report = time_now() + kTrafficReportDelay;
     }
-    // Ring last, because the thread that this wakes must see what report_traffic() has told the
+    // Ring the bell last, because the thread that wakes must see what report_traffic() has told the
     // owner.
     doorbells_.ring_self();
   }
@@ -324,8 +324,8 @@ void Channels::watch_once(int descriptor, std::uint32_t events) const {
 }
 
 void Channels::ring_on_arrival() {
-  // Count this call first: the next event of a socket that is watched again below comes after this
-  // call.
+  // Count this call before the sockets are watched again, so that run() recognizes the next event
+  // of each socket as an event after this call.
   ++ring_on_arrival_calls_;
   request_receive_from_all();
   if (is_connecting() || is_accepting_) watch_once(listener_->descriptor(), EPOLLIN);
@@ -367,8 +367,8 @@ Status Channels::wait_until_connected(const std::function<bool()>& interrupted) 
 }
 
 // Closes only the descriptors, because Connection::close() would tell the peers of the parent that
-// the stream ends. The child must close its copies. Otherwise the peers would not see that the
-// parent has ended.
+// the stream ends. The child must close its copies of the descriptors. Otherwise the peers would
+// not see that the parent has ended.
 void Channels::abandon_after_fork() {
   stop_event_.reset();
   epoll_.reset();

@@ -68,9 +68,9 @@ class Channels {
   // Whether a channel is not connected yet.
   bool is_connecting() const { return connecting_ > 0; }
   // From now on, the thread "farandole-net" runs `on_traffic` when another process wants to
-  // connect, or when data has arrived and no thread has received it for a second. Otherwise, a
-  // peer's kernel would regard this rank as dead if the program computes for long. After each run
-  // of `on_traffic`, the holder of the progress lock must soon call
+  // connect, or when data has arrived and no thread has received it for a second. Without this, the
+  // kernel of a peer would regard this rank as dead if the program computes for long. After each
+  // run of `on_traffic`, the holder of the progress lock must soon call
   // request_accept_and_receive_all(), advance() and ring_on_arrival(). `on_traffic` must not block
   // or allocate memory.
   void watch_traffic(std::function<void()> on_traffic);
@@ -84,31 +84,32 @@ class Channels {
   // descriptors. The object must then be leaked.
   void abandon_after_fork();
 
-  // The functions from here to ring_on_arrival() are for the holder of the progress lock.
+  // Only the holder of the progress lock may call the functions from here to ring_on_arrival().
   // Returns the channel to a rank, for a lane. Begins to connect the channel if it is new.
   PeerChannel& channel_for_lane(int rank, TimePoint now);
-  // Like channel_for_lane(), but for messages: perhaps the other rank does not know that this rank
-  // needs the channel.
+  // Like channel_for_lane(), but for messages. The other rank may not know yet that this rank needs
+  // the channel.
   PeerChannel& channel_for_messages(int rank, TimePoint now);
-  // Makes connections, sends and receives as far as it can. Returns whether it made progress. Never
-  // blocks. A receive is a system call, even if nothing has arrived. To save system calls,
-  // advance() receives only from the channels that await frames and from one further channel, which
-  // changes with each call of advance().
+  // Makes connections, sends and receives as far as this is possible without blocking. Returns
+  // whether anything was done. A receive is a system call, even if nothing has arrived. To save
+  // system calls, advance() receives only from the channels that await frames and from one further
+  // channel, which changes with each call of advance().
   bool advance();
   // The next advance() receives from all channels.
   void request_receive_from_all() { receives_from_all_ = true; }
-  // Sends as far as it can, but receives nothing. Returns whether it has sent bytes or a channel
-  // has failed.
+  // Sends as much as is possible without blocking, but receives nothing. Returns whether bytes were
+  // sent or a channel has failed.
   bool send();
   // Whether advance() must be called even if this rank waits for nothing: bytes must be sent, or a
   // connection is being made.
   bool has_work() const { return is_connecting() || is_accepting_ || wants_to_send(); }
-  // Whether a channel has something to send, even if it is not connected yet.
+  // Whether a channel has something to send. A channel that is not connected yet counts, too.
   bool wants_to_send() const;
   // Returns the failures since the last call. If a rank has said goodbye, the end of its connection
   // is not a failure.
   std::vector<Failure> take_failures() { return std::exchange(failures_, {}); }
-  // Calls `visit` with each peer's rank and its channel, even if the channel has failed.
+  // Calls `visit` with each peer's rank and the channel to this rank, even if the channel has
+  // failed.
   template <class Visit>  // void(int rank, PeerChannel&)
   void for_each(Visit visit) {
     for (auto& [rank, entry] : entries_) visit(rank, *entry.channel);
@@ -126,7 +127,7 @@ class Channels {
     std::unique_ptr<PeerChannel> channel;
     std::unique_ptr<Dialer> dialer =
         {};                        // dials the peer or, if our rank is the higher one, knocks
-    TimePoint connect_deadline{};  // the channel fails if it is not connected by then
+    TimePoint connect_deadline{};  // if not connected at this time, the channel fails
     bool failed = false;
     bool only_messages = false;
   };

@@ -12,7 +12,8 @@ namespace farandole {
 
 class GroupLane final : public Lane {
  public:
-  // `channels` are by host, null for our own host; they must outlive this object.
+  // `channels` contains one channel for each other host, and null for our own host. The channels
+  // must outlive this object.
   GroupLane(GroupId group, std::vector<PeerChannel*> channels)
       : group_(group), channels_(std::move(channels)) {}
 

@@ -18,18 +18,18 @@ namespace {
 constexpr std::size_t kDataFrameBytesMax = 256 * 1024;
 // If this many early bytes of a group are kept, the channel may stop receiving; see is_full().
 constexpr std::size_t kEarlyBytesMax = std::size_t{4} << 20;  // more than two windows
-// Delivered bytes are erased from Stream::early_data if they are more than this and more than the
-// bytes that are not delivered yet.
+// Delivered bytes are erased from Stream::early_data if there are more of them than this limit, and
+// more of them than of bytes that are not delivered yet.
 constexpr std::size_t kTakenBytesMax = std::size_t{1} << 20;
-// The largest number of envelopes that wait for the connection. It bounds the memory of their
-// copies.
+// The largest number of envelopes that wait for the connection. This limit bounds the memory for
+// copies of envelopes.
 constexpr std::size_t kEnvelopesMax = 16;
 // The largest number of received envelopes that are kept until the mailbox takes them.
 constexpr std::size_t kReceivedEnvelopesMax = 64;
 // About the largest number of bytes that one advance() moves in each direction.
 constexpr std::size_t kBytesPerRound = std::size_t{1} << 20;
 
-// Cuts the reason, because the payload of these frames has a size limit.
+// Shortens the reason, because the payload of the frames that carry a reason has a size limit.
 Bytes encode_rank_and_reason(int rank, const std::string& reason) {
   ByteWriter writer;
   writer.put(std::int32_t{rank});
@@ -142,7 +142,7 @@ void PeerChannel::forget_group(GroupId group) {
   if (stream != streams_.end() && !stream->second.ended) streams_.erase(stream);
 }
 
-// Stops awaiting the peer's entry if the entry is of this group.
+// Stops awaiting the peer's entry if this rank awaits an entry of this group.
 void PeerChannel::stop_awaiting_entry(GroupId group) {
   if (entered_group_ == group) entered_step_ = {.generation = 0};
 }
@@ -208,7 +208,7 @@ bool PeerChannel::awaits_frames() const {
 
 Result<bool> PeerChannel::advance(Receive receive) {
   if (!connection_) return false;
-  // A step may begin after the peer has sent all its data and left.
+  // A step may begin after the peer has sent all data of this step and has left.
   bool any_received = deliver_early_data();
   if (is_over_) return any_received;
   if (receive == Receive::kYes) {
@@ -218,7 +218,8 @@ Result<bool> PeerChannel::advance(Receive receive) {
   if (is_over_) return any_received;
   auto send_result = send_next_bytes();
   if (!send_result.ok()) receive_last_frames();
-  // The peer may close the connection after its goodbye. So a failed send is then not an error.
+  // After its goodbye, the peer may close the connection. So a send that fails after this goodbye
+  // is not an error.
   if (!send_result.ok() && peer_said_goodbye()) {
     is_over_ = true;
     return true;
@@ -393,8 +394,9 @@ Result<std::size_t> PeerChannel::receive_data(Stream& stream) {
 }
 
 bool PeerChannel::is_full() const {
-  // After our goodbye, the mailbox takes no more envelopes. But this rank must receive until it has
-  // sent everything.
+  // After our goodbye, the mailbox takes no more envelopes. From this time on, a full list of
+  // received envelopes must not stop the channel, because this rank must receive until it has sent
+  // everything.
   if (!incoming_frame_)
     return received_envelopes_.size() >= kReceivedEnvelopesMax && !said_goodbye_ &&
            !receives_last_frames_;
@@ -424,7 +426,8 @@ void PeerChannel::keep_early_data(Stream& stream, std::span<const std::byte> byt
   stream.early_data.insert(stream.early_data.end(), bytes.begin(), bytes.end());
 }
 
-// Copies early data into the memory that its step has provided after the data arrived.
+// Early data is data that has arrived before its step has provided memory for it. Copies the early
+// data of all steps that have provided memory since then.
 bool PeerChannel::deliver_early_data() {
   bool has_delivered = false;
   for (auto& [group, stream] : streams_) {

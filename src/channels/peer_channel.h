@@ -59,9 +59,9 @@ class PeerChannel {
   void attach(std::unique_ptr<Connection> connection) { connection_ = std::move(connection); }
   Connection* connection() const { return connection_.get(); }  // null until attach()
 
-  // Sends and receives what it can, but at most about 1 MiB. Returns whether it moved anything.
-  // Errors, which are final: kRebuildGroup if the connection is broken or the peer has ended
-  // without a goodbye; kStop if a frame is invalid.
+  // Sends and receives as much as is possible without blocking, but at most about 1 MiB. Returns
+  // whether any bytes were moved. Errors, which are final: kRebuildGroup if the connection is
+  // broken or the peer has ended without a goodbye; kStop if a frame is invalid.
   Result<bool> advance() { return advance(Receive::kYes); }
   // The same, but the caller chooses whether to receive. A receive is a system call, even if
   // nothing has arrived.
@@ -135,7 +135,7 @@ class PeerChannel {
     PeerEntries entries = {};
     std::deque<Bytes> messages = {};
     StepIdentity early_step{.generation = 0};  // the step of `early_data`
-    Bytes early_data = {};                     // received before its step provided memory
+    Bytes early_data = {};                     // received before the step provided memory
     std::size_t early_bytes_taken = 0;
     bool ended = false;
   };
@@ -180,18 +180,18 @@ class PeerChannel {
   std::size_t outgoing_bytes_done_ = 0;  // bytes of header and payload
   std::uint64_t frames_sent_ = 0;
   GroupId last_group_sent_ = 0;     // the group of the last data frame
-  bool envelope_was_last_ = false;  // of data frames and envelopes, the last one was an envelope
+  bool envelope_was_last_ = false;  // true: the last frame was an envelope
 
   FrameHeaderReader header_reader_;
   std::optional<FrameHeader> incoming_frame_;
   Bytes incoming_payload_;               // of any frame except a data frame
   std::size_t incoming_bytes_done_ = 0;  // bytes of the payload
-  bool is_drained_ = false;              // the last receive did not fill its buffer
+  bool is_drained_ = false;              // true: the last receive did not fill its buffer
   std::uint64_t frames_received_ = 0;
   GroupId entered_group_ = 0;  // the group of our last entry
   StepIdentity entered_step_{.generation = 0};
   bool said_goodbye_ = false;
-  bool receives_last_frames_ = false;  // no more bytes can be sent
+  bool receives_last_frames_ = false;  // true: no more bytes can be sent
   std::optional<std::string> peer_goodbye_;
   bool is_over_ = false;
 };

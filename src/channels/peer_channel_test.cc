@@ -198,7 +198,7 @@ TEST(PeerChannel, DataWaitsForItsStepAndForMemory) {
   pair.left.send(0, data);
   pair.left.send_message(1, Bytes(2));
   pair.advance_until_idle();
-  EXPECT_EQ(pair.right.next_message(1), Bytes(2));  // the early data does not hold up the message
+  EXPECT_EQ(pair.right.next_message(1), Bytes(2));  // the early data does not delay the message
   pair.right.begin(0, kStep);
   pair.advance_until_idle();
   EXPECT_EQ(pair.right.bytes_received(0), 0U);
@@ -434,8 +434,8 @@ TEST(PeerChannel, AwaitsFramesWhileEnvelopesWait) {
   EXPECT_FALSE(pair.right.awaits_frames());
 }
 
-// If a rank stopped receiving after its goodbye, two ranks that leave could wait for ever to send
-// each other their envelopes.
+// If a rank stopped receiving after its goodbye, two ranks that leave could wait for each other for
+// ever: each could not send its last envelopes, because the other does not receive.
 TEST(PeerChannel, ReceivesAllEnvelopesAfterItsOwnGoodbye) {
   ChannelPair pair(12, 30'000);
   pair.right.say_goodbye("it is done");
@@ -555,8 +555,8 @@ TEST(PeerChannel, StopsReceivingIfThereIsTooMuchEarlyData) {
   EXPECT_EQ(pair.right.next_message(1), Bytes(5));
 }
 
-// If early data blocked the channel here, the steps of two groups could wait for each other for
-// ever on two channels.
+// If early data blocked the channel in this case, the steps of two groups could wait for each other
+// for ever on two channels.
 TEST(PeerChannel, AwaitedDataIsNotBlockedByEarlyDataOfAnotherGroup) {
   std::mt19937 random(1);
   ChannelPair pair(11, 100'000);

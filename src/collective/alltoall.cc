@@ -161,7 +161,7 @@ bool Alltoall::splits_are_valid() const {
   return true;
 }
 
-// Call it only if splits_are_valid().
+// Call it only if splits_are_valid() has returned true.
 Alltoall::SentBytes Alltoall::sent_bytes_of(int member) const {
   const Group& group = rounds_.entry_barrier().group();
   SentBytes sent;

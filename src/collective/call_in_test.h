@@ -46,17 +46,17 @@ inline Buffer random_elements(DType dtype, std::int64_t count, unsigned seed) {
 // The arguments of the call. The operation decides which fields are used.
 struct CallInTest {
   Operation operation = Operation::kBarrier;
-  Reduction reduction = {};  // every operation uses its dtype; PreparedCall sets the divisor
+  Reduction reduction = {};  // every operation uses the dtype; PreparedCall sets the divisor
   int root = 0;
-  std::vector<std::int64_t> rows = {};  // one per member; all equal if the operation requires it
+  std::vector<std::int64_t> rows = {};  // of each member; all equal if the operation requires it
   std::int64_t row_elements = 1;
   std::vector<std::vector<std::int64_t>> splits = {};  // splits[from][to], in rows
   std::vector<bool> joined = {};                       // if empty, no member has joined
   // For each member: whether its memory is in a heap, so that the others can see it. If this is
   // empty, no memory is in a heap.
   std::vector<bool> in_heap = {};
-  // The host parts of the group: each host first computes its own sum. If empty, all members are on
-  // one host.
+  // The host parts of the group. Each host first computes its own sum. If this list is empty, all
+  // members are on one host.
   std::vector<std::vector<int>> hosts = {};
   bool hierarchical_adasum = false;  // see Knobs; used only if `hosts` is not empty
   bool in_place = false;             // ignored if the operation has no in-place form

@@ -71,7 +71,7 @@ class BasicEntryBarrier {
   }
   // True if a member has exposed its input and the group is ending. The program of that member may
   // then have overwritten the input while we read it. In this case we must not publish that we have
-  // read it, so that no member completes the step.
+  // read the input, so that no member completes the step.
   bool exposed_input_may_have_changed() const {
     return any_member_exposes_input() && board_->any_member_gone();
   }

@@ -23,7 +23,8 @@ class GroupMemory {
 
   GroupMemory(std::byte* memory, int members) : memory_(memory), members_(members) {}
 
-  // Says that the group has ended on another host. The leader writes it once, and `is_set` last.
+  // Says that the group has ended on another host. The leader writes all fields once, and `is_set`
+  // last.
   struct alignas(kFlagLineBytes) EndOnAnotherHost {
     HardwareAtomics::Atomic<std::uint32_t> is_set;
     std::int32_t rank;  // the rank that has left

@@ -33,7 +33,7 @@ class OneShotAllreduce {
   std::optional<std::int64_t> on_all_arrived();
   bool consume(std::int64_t round);
 
-  std::int64_t offset() const;  // of our input in the staging memory
+  std::int64_t offset() const;  // where our input is in the staging memory
   bool is_inline() const { return options_.bytes() <= static_cast<std::int64_t>(kInlineBytes); }
 
   Rounds rounds_;

@@ -7,8 +7,8 @@
 // - small tensors are in the flag line: 1 wait, for the entry;
 // - memory that the others can see is read in place: 2 waits (one at the end); each member moves
 //   (loads and stores) (p + 1)/p · n bytes, which is the lower bound;
-// - other memory is staged: 1 wait per round, which takes 256 KiB of the input; each member moves
-//   (3p − 1)/p · n bytes, that is 2.5n for 2 members and 2.75n for 4. Each member decides for
+// - other memory is staged: 1 wait per round, and a round takes 256 KiB of the input; each member
+//   moves (3p − 1)/p · n bytes, that is 2.5n for 2 members and 2.75n for 4. Each member decides for
 //   itself how it publishes its data.
 #pragma once
 

@@ -18,8 +18,8 @@
 // If a member has exposed its input, every member publishes one more phase when it has read all of
 // that input. All members wait for this phase. The exposer waits because its caller may change the
 // input as soon as the step is done. The others wait because a member that is done may leave the
-// job, which ends the group. A member that sees the end of the group earlier does not publish this
-// phase.
+// job, which ends the group. If a member sees the end of the group before it has published this
+// phase, it never publishes the phase.
 #pragma once
 
 #include <cstdint>

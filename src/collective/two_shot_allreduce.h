@@ -21,8 +21,8 @@
 // Adasum makes two passes over the windows, or over the whole tensor if it works in place. In the
 // first pass, each member computes the dot products of its slices and publishes their sums with its
 // last slice. All members add these sums in rank order, so they get the same weights. The second
-// pass computes the weighted sum. Cost: twice the waits; each member moves 3n bytes in place,
-// (8p − 4)/p · n if all is staged.
+// pass computes the weighted sum. Cost: twice the waits; each member moves 3n bytes in place, or
+// (8p − 4)/p · n bytes if all memory is staged.
 #pragma once
 
 #include <algorithm>

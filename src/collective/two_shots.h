@@ -23,7 +23,8 @@
 //
 // The other members read and write exposed memory only in reduce(). The owner of exposed memory
 // completes the step only after all members have published that they reduced the last window. If a
-// member sees the end of the group earlier, it does not publish the phase.
+// member sees the end of the group before it has published this phase, it never publishes the
+// phase.
 #pragma once
 
 #include <cstdint>
@@ -103,8 +104,8 @@ Progress BasicTwoShots<EntryBarrierType>::check_arrivals(Algorithm& algorithm) {
   const std::optional<std::int64_t> windows = algorithm.on_all_arrived();
   if (!windows) return Progress::kMismatch;
   windows_ = *windows;
-  // The other members read and write exposed memory only in reduce(). So they no longer use it when
-  // they have published that the last window is reduced.
+  // The other members read and write exposed memory only in reduce(). So they no longer use the
+  // memory of a member after they have published that the last window is reduced.
   if (windows_ > 0)
     entry_barrier_.board().set_last_phase(static_cast<std::uint32_t>(2 * (windows_ - 1) + 1));
   state_ = windows_ == 0 ? State::kOver : State::kReduce;

@@ -7,7 +7,7 @@
 namespace farandole {
 namespace {
 
-constexpr std::size_t kWordsMax = 1024;  // in a message
+constexpr std::size_t kWordsMax = 1024;  // a set in a message has at most this many words
 
 }  // namespace
 

@@ -26,13 +26,13 @@ inline constexpr std::size_t kRejectionTextBytesMax = 8192;
 
 struct OutgoingMessage {
   int to;       // a member
-  Bytes bytes;  // at most kMessageBytesMax
+  Bytes bytes;  // the message, at most kMessageBytesMax
 };
 
-// When the second fragment of an edge follows the first: in the same superstep, or after a
-// synchronization point in the next superstep. The values are bits. A member that looks for the
-// next fragment needs an edge of the kind kNextSuperstep if a quiescent point lies between its last
-// entry and its oldest call.
+// When the second fragment of an edge follows the first: in the same superstep, or in the next one,
+// after a synchronization point. The values are bits. A member that looks for the next fragment
+// needs an edge of the kind kNextSuperstep if a quiescent point lies between its last entry and its
+// oldest call.
 enum class EdgeKind : std::uint8_t { kSameSuperstep = 1, kNextSuperstep = 2, kBoth = 3 };
 
 // Follower → coordinator: "this call is ready here".
@@ -46,21 +46,21 @@ struct AnnounceById {
   SubmissionContext context;
   friend bool operator==(const AnnounceById&, const AnnounceById&) = default;
 };
-// Repeats an AnnounceById, now with the signature, because the coordinator has forgotten the call's
-// id before it decided the call.
+// Repeats an AnnounceById, now with the signature, because the coordinator forgot the call's id
+// before it decided on the call.
 struct AnnounceAgain {
   Signature signature;
   SubmissionContext context;
   friend bool operator==(const AnnounceAgain&, const AnnounceAgain&) = default;
 };
-struct AnnounceJoin {       // the member has called join(): no calls until the release of all
-  std::uint32_t calls = 0;  // the calls that it has submitted to the group since the last release
+struct AnnounceJoin {       // the member has called join(), and submits no calls until ReleaseAll
+  std::uint32_t calls = 0;  // how many calls it has submitted to the group since the last release
   friend bool operator==(const AnnounceJoin&, const AnnounceJoin&) = default;
 };
 // Asks for a replan, because the sender's prediction differs from what the group does.
 struct Raise {
   enum class Cause : std::uint8_t {
-    kMisprediction,  // a misprediction, or another reason for learn mode: a join, a call error, …
+    kMisprediction,  // a misprediction, or another reason to leave the plan: a join, an error, …
     kBucket,         // the plan's next bucket is not ready, but some calls of its fragment are
     kMissingEdge,    // no call of the expected fragments is ready, but calls of other fragments are
   };
@@ -70,8 +70,8 @@ struct Raise {
   std::uint32_t fragment = 0;  // the expected or current fragment; 0 if none
   // The index of the next bucket; at the end of the fragment, the number of buckets.
   std::uint32_t bucket = 0;
-  // kBucket: the ready ids of the bucket and of later buckets of the fragment. kMissingEdge: the
-  // fragments that have ready calls, in the order of submission.
+  // kBucket: the ids of the calls that are ready and belong to this bucket or to a later bucket of
+  // the fragment. kMissingEdge: the fragments that have ready calls, in the order of submission.
   std::vector<std::uint32_t> ready = {};
   EdgeKind edge_kind = EdgeKind::kBoth;  // for kMissingEdge: the kind of the missing edge
   friend bool operator==(const Raise&, const Raise&) = default;
@@ -80,8 +80,8 @@ struct Report {  // how far a member had got when it was stopped
   std::uint32_t generation;
   std::uint32_t completed;         // last completed sequence
   std::uint8_t entered;            // whether the member has entered the next sequence: 0 or 1
-  std::uint64_t identity;          // of the step that the member has entered; 0 if none
-  std::uint32_t quiescent_points;  // the highest number in the contexts of its entered calls
+  std::uint64_t identity;          // the identity of the entered step; 0 if there is none
+  std::uint32_t quiescent_points;  // the highest such number of the calls that it has entered
   std::uint32_t fragments_run;     // how many fragments of the plan it has entered completely
   friend bool operator==(const Report&, const Report&) = default;
 };
@@ -94,7 +94,7 @@ struct Announcements {
   friend bool operator==(const Announcements&, const Announcements&) = default;
 };
 
-// Coordinator → every member; all members receive these in the same order.
+// Coordinator → every member; all members receive the following items in the same order.
 struct Define {  // from now on this id stands for this signature
   std::uint32_t id;
   Signature signature;
@@ -117,7 +117,7 @@ struct Reject {  // the next decision: the calls of this name fail with this tex
   std::string text;
   friend bool operator==(const Reject&, const Reject&) = default;
 };
-struct ReleaseAll {  // all members have joined; `last_rank` is the world rank that joined last
+struct ReleaseAll {  // all members have called join(); `last_rank`: the world rank of the last one
   std::uint32_t generation;
   std::uint32_t sequence;
   std::int32_t last_rank;
@@ -132,13 +132,13 @@ struct Stop {  // members must not enter further steps in this generation, and m
 struct Answer {
   std::uint32_t generation;
   std::uint32_t common_prefix;  // the last sequence that all have entered with equal identities
-  std::uint32_t fragment;       // the group goes on with this fragment; 0: in learn mode
+  std::uint32_t fragment;       // the group goes on with this fragment; 0: without the plan
   friend bool operator==(const Answer&, const Answer&) = default;
 };
 // Edits of the plan. The coordinator sends none while the members follow the plan.
 struct AddBucket {  // the next bucket of this fragment; makes the fragment if it is new
   std::uint32_t fragment;
-  std::vector<std::uint32_t> ids;  // at least one
+  std::vector<std::uint32_t> ids;  // at least one id
   friend bool operator==(const AddBucket&, const AddBucket&) = default;
 };
 struct DropFragment {  // also removes the fragment's edges, in both directions
@@ -153,7 +153,7 @@ struct AddEdge {
 };
 struct Follow {  // from here on, the members follow the plan, beginning with this fragment
   std::uint32_t generation;
-  std::uint32_t sequence;  // the last decision before the plan
+  std::uint32_t sequence;  // the last decision before the members follow the plan
   std::uint32_t fragment;
   friend bool operator==(const Follow&, const Follow&) = default;
 };
@@ -176,7 +176,7 @@ class MessagePacker {
 
   std::deque<Bytes> full_messages_;
   Bytes open_message_;
-  Bytes open_head_;  // of the open message: its kind and, for announcements, the members
+  Bytes open_head_;  // how the open message begins: its kind and, in announcements, the members
 };
 
 // Decodes the items of a message, at least one. Errors: kStop, saying what is wrong with the bytes.

@@ -20,7 +20,7 @@ struct SubmissionContext {
   // submitted alone.
   std::uint32_t batch = 0;
   // The number of this call among the unnamed calls of its operation in its group, counted from 1,
-  // and from 1 again after all ranks have joined. 0 if the program gave a name.
+  // and from 1 again after all ranks have called join(). 0 if the program gave a name.
   std::uint32_t unnamed_number = 0;
 
   friend bool operator==(const SubmissionContext&, const SubmissionContext&) = default;

@@ -1,8 +1,8 @@
 // If the members of a group are on several hosts, the control messages travel through this tree.
 // The member with the lowest number on a host is the leader of that host. Members send to their
 // leader. The leaders form a tree with the coordinator (member 0) at its root; a leader has up to
-// 32 leaders below it. So a message from a member to the coordinator makes at most two hops on up
-// to 33 hosts, and at most three on up to 1,057.
+// 32 leaders below it. So a message from a member to the coordinator makes at most two hops if
+// there are up to 33 hosts, and at most three hops if there are up to 1,057.
 #pragma once
 
 #include <optional>

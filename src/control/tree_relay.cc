@@ -13,7 +13,7 @@ namespace {
 
 // How many messages to the parent may be unacknowledged. With a limit of 1, a leader would first
 // send its own announcements. It would then always wait for their acknowledgement before it sends
-// those of the members below it.
+// the announcements of the members below it.
 constexpr std::size_t kUnacknowledgedMax = 2;
 
 // A digest of the call that is announced by id or in full. Empty for an announcement of any other

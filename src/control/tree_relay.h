@@ -2,11 +2,12 @@
 // tree to the coordinator, and the coordinator's stream goes down the tree to every member.
 //
 // A leader merges equal announcements of different members into one, which names these members.
-// While the parent of a leader has not acknowledged two of its messages, the leader collects and
-// merges announcements. So a leader sends few messages even if the members below it announce at
-// different times, and no timer is needed. The announcements of one member reach the coordinator in
-// the order in which the member has made them. There is one exception: an announcement of a call
-// may overtake older announcements of other calls, because calls may be announced in any order.
+// While the parent of a leader has not acknowledged two of the leader's messages, the leader
+// collects and merges announcements. So a leader sends few messages even if the members below it
+// announce at different times, and no timer is needed. The announcements of one member reach the
+// coordinator in the order in which the member has made them. There is one exception: an
+// announcement of a call may overtake older announcements of other calls, because calls may be
+// announced in any order.
 #pragma once
 
 #include <cstddef>
@@ -53,7 +54,7 @@ class TreeRelay {
   void pack_queue();
 
   TreePosition position_;
-  std::vector<Announcements> queue_;  // with one item each, not packed yet
+  std::vector<Announcements> queue_;  // each has one item and is not packed yet
   // The positions in queue_ of the announcements of calls, by a digest of the call.
   std::unordered_multimap<std::uint64_t, std::size_t> positions_of_calls_;
   std::size_t unacknowledged_count_ = 0;  // messages to the parent

@@ -50,7 +50,7 @@ TEST(TreeRelay, MergesEqualAnnouncementsWhileItWaits) {
   }
   relay.add({MemberSet(4), {announce_by_id(1), announce_by_id(2)}});
   relay.add({MemberSet(2), {announce_by_id(2), announce_by_id(1)}});
-  EXPECT_FALSE(relay.next_message().has_value());  // not acknowledged yet
+  EXPECT_FALSE(relay.next_message().has_value());  // two messages are not acknowledged yet
   ASSERT_EQ(relay.record_acknowledgement(), Status());
   EXPECT_EQ(take_message(relay),
             (Announcements{set_of({2, 4}), {announce_by_id(1), announce_by_id(2)}}));

@@ -56,8 +56,8 @@ class Agreement {
   // Adds a call of this member. `interned` is borrowed until record_completion() is called for a
   // decision with this call id. All calls of a batch must be submitted before next_decision() is
   // called. The signature must be valid, and no call of this name may be in flight on this member.
-  // If this member has joined, it must have been released since then. SubmissionTable rejects calls
-  // that break these rules before they come here.
+  // If this member has joined, it must have been released since then. SubmissionTable rejects all
+  // calls that break these rules, so such calls never come here.
   void submit(CallId call_id, const InternedSignature& interned, const SubmissionContext& context,
               TimePoint now);
   // Takes a message of a peer. Messages of one peer must come in order, each once. Errors: kStop if
@@ -73,9 +73,10 @@ class Agreement {
   // and then call this function until its result is empty.
   std::optional<OutgoingMessage> next_message();
 
-  // Returns the decision that this member must enter now. Null if there is no such decision, or
-  // until the last decision has been completed or rolled back. A returned decision counts as
-  // entered. Agreement owns it; it is valid until record_completion() or a rollback.
+  // Returns the decision that this member must enter now. Returns null if there is no such
+  // decision, or if the last decision has not been completed or rolled back yet. A returned
+  // decision counts as entered. Agreement owns it; it is valid until record_completion() or a
+  // rollback.
   const Decision* next_decision();
   // Call it when all members have entered the decision with the same identity, and this member has
   // done what the decision says. Afterwards, the decision's call ids are no longer in flight.

@@ -267,7 +267,7 @@ TEST_P(Programs, DisjointSuperstepsInARandomCycleEndWithoutMessages) {
   EXPECT_EQ(run(programs, random_, options).messages_after_mark, 0);
 }
 
-// In every iteration, each member waits for the same submissions before it makes later ones.
+// In every iteration, each member waits for the same submissions before it makes later submissions.
 TEST_P(Programs, WaitsInsideASuperstepEndWithoutMessages) {
   std::vector<Program> programs(static_cast<std::size_t>(members()));
   for (int iteration = 0; iteration < 60; ++iteration) {

@@ -268,7 +268,7 @@ TEST(Agreement, AForgottenNameIsAnnouncedAgain) {
 
   members.submit_everywhere(tensor("b"));
   members.collect_messages();
-  members.deliver(1, 0);  // b is decided and a is forgotten; member 1 does not know it yet
+  members.deliver(1, 0);  // b is decided and a is forgotten; member 1 does not know this yet
   members.submit(1, tensor("a"));
   members.collect_messages();
   members.deliver(1, 0);

@@ -47,7 +47,7 @@ class Coordinator {
   // One signature that was announced under a name, and the members that announced it.
   struct Candidate {
     Signature signature;
-    std::uint32_t id;  // the id by which the members announced it; 0 if in full
+    std::uint32_t id;  // the id in the announcements; 0 if they have no id
     MemberSet members;
     std::vector<SubmissionContext> contexts;  // by member
   };
@@ -57,8 +57,8 @@ class Coordinator {
     bool joined = false;
     std::uint32_t calls_before_join = 0;  // AnnounceJoin::calls
     // How many announcements the member must still repeat, because they used an id that the
-    // coordinator had forgotten. Until then the member does not count as joined: it has submitted a
-    // call that the coordinator does not know yet.
+    // coordinator had forgotten. Until it has repeated them, the member does not count as joined,
+    // because it has submitted calls that the coordinator does not know yet.
     std::size_t announcements_due = 0;
 
     bool counts_as_joined() const { return joined && announcements_due == 0; }

@@ -61,8 +61,8 @@ struct Release {
   friend bool operator==(const Release&, const Release&) = default;
 };
 
-// A joined member enters this when the others enter the rejection of a call that the joined member
-// did not make.
+// A joined member enters this no-op when the others enter the rejection of a call that the joined
+// member did not make.
 struct NoOp {
   StepNumber step_number;
 

@@ -32,7 +32,7 @@ class Follower {
   // `rank` is this member's rank in the world, for error texts.
   Follower(int rank, const AgreementOptions& options);
 
-  // Makes this member raise a replan if calls that could be fused repeat in queue mode. Call it on
+  // Makes this member raise a replan in queue mode, if calls repeat that could be fused. Call it on
   // one member only.
   void enable_fusion_watch() { fusion_watch_.emplace(options_.fusion_bytes); }
 

@@ -1,6 +1,6 @@
-// FusionWatch: detects in queue mode, where only batches are fused, that the group should learn a
-// plan. A superstep here consists of the steps between two quiescent points of this member. A plan
-// helps if a superstep repeats and could run in fewer steps with more fusion.
+// FusionWatch: detects that the group should learn a plan. It is used in queue mode, in which only
+// batches are fused. A superstep here consists of the steps between two quiescent points of this
+// member. A plan helps if a superstep repeats and could run in fewer steps with more fusion.
 #pragma once
 
 #include <cstddef>
@@ -42,7 +42,8 @@ class FusionWatch {
   std::uint32_t quiescent_points_ = 0;
   // Whether the last superstep repeats and takes too many steps.
   bool last_superstep_wastes_steps_ = false;
-  std::unordered_map<std::uint64_t, int> times_seen_;  // count of each superstep, by digest_sum_
+  // how often each superstep has occurred, by digest_sum_
+  std::unordered_map<std::uint64_t, int> times_seen_;
 };
 
 }  // namespace farandole

@@ -28,7 +28,7 @@ class InFlight {
     bool is_in_decision = false;     // a decision contains the submission
     bool announced = false;          // the submission has a valid announcement
     std::uint32_t announced_id = 0;  // the announced id; 0: the whole signature
-    Slot earlier = kNone;            // its neighbours in the order of submission
+    Slot earlier = kNone;            // the previous call, in the order of submission
     Slot later = kNone;
   };
 

@@ -297,8 +297,8 @@ std::uint32_t Learner::choose_start(std::uint32_t id, const Ids& announced) {
     if (const auto fragment = fragment_of(announced_id); fragment != 0)
       fragments.push_back(fragment);
   const auto start = choose_next(fragment_last_, fragments, EdgeKind::kNextSuperstep);
-  // A fragment that has only followed others inside a superstep does not begin one. The fragment
-  // that begins this superstep is then not announced yet, so no plan can start.
+  // If `start` has only followed other fragments inside a superstep, it does not begin this
+  // superstep. Then the fragment that begins it is not announced yet, so no plan can start.
   bool may_begin_superstep = true;
   for (const auto& [predecessor, kind] : predecessors(start)) {
     if (predecessor == fragment_last_ && kind != EdgeKind::kSameSuperstep) return start;

@@ -37,15 +37,15 @@ class Learner {
   // points so far, the next step may already be a synchronization point.
   void restart(std::vector<std::uint32_t> quiescent_points = {});
   // Call it before the step with this id is issued. `contexts` are the contexts of the members'
-  // submissions. Returns true if a superstep ends just before this step, or a round that has
-  // repeated often enough. The learner has then learned from it, and a plan may begin before this
-  // step.
+  // submissions. Returns true if a superstep ends just before this step, or if a round ends there
+  // that has repeated often enough. The learner has then learned from it, and a plan may begin
+  // before this step.
   bool try_end_superstep(std::uint32_t id, const std::vector<SubmissionContext>& contexts);
   // Call it when the step was issued.
   void record(std::uint32_t id, const std::vector<SubmissionContext>& contexts);
   // Chooses the fragment with which a plan begins at this id; 0 if no plan can begin. The result is
-  // the fragment of this id, or of another id that members have `announced`, if that fragment comes
-  // first.
+  // the fragment of this id or of one of the ids that members have `announced`: the one that
+  // probably comes first.
   std::uint32_t choose_start(std::uint32_t id, const std::vector<std::uint32_t>& announced);
 
   // Learns from a raise that one of the fragments `to` may follow `from`. Returns that fragment, or

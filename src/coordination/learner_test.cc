@@ -173,7 +173,7 @@ TEST_F(LearnerOfTwoMembers, SuccessiveFragmentsBecomeEdges) {
 }
 
 // The shared part comes first, because at the beginning of a superstep the group cannot know which
-// of the two supersteps it is.
+// of the two supersteps has begun.
 TEST_F(LearnerOfTwoMembers, OverlappingSuperstepsAreCut) {
   issue_superstep({9});
   for (int round = 0; round < 3; ++round) {

@@ -1,8 +1,8 @@
 // Plan: the steps that the group expects, because they have repeated. A fragment is a set of
 // signatures that the program submits together. It consists of buckets in a fixed order. Fragments
-// are disjoint. Edges say which fragment may follow which. The coordinator edits the plan;
-// followers apply the same edits to their copies. A plan is only a prediction: a wrong plan costs
-// time, but no result depends on it.
+// are disjoint. An edge says that one fragment may follow another one. The coordinator edits the
+// plan; followers apply the same edits to their copies. A plan is only a prediction: a wrong plan
+// costs time, but no result depends on it.
 #pragma once
 
 #include <cstdint>

@@ -28,7 +28,7 @@ struct Attribute {
   std::string_view name;
   std::string (*value)(const Signature& signature);
   bool (*applies)(const OperationRow& row);
-  // whether it is shown even if it does not differ, because it helps to recognize the tensor
+  // whether it is shown even if equal on all ranks, because it helps to recognize the tensor
   bool shown_always = false;
 };
 
@@ -93,8 +93,8 @@ Attributes table_columns(const std::vector<Variant>& variants, const Attributes&
   return columns;
 }
 
-// Returns "dtype and shape differ", for example. If the operation differs, it names only that,
-// because other properties are then not comparable.
+// Returns "dtype and shape differ", for example. If the operation differs, the text names only the
+// operation, because other properties are then not comparable.
 std::string difference_text(const Attributes& differing) {
   if (differing.size() == 1 || differing.front()->name == "operation")
     return format_text("the {} differs", differing.front()->name);

@@ -33,7 +33,7 @@ struct Failure {
   pid_t pid = 0;
   WorkerEnd end;
   std::string host{};  // empty if the job is on one host only
-  // The worker had left the job but did not exit, so the launcher killed it.
+  // True if the launcher killed the worker because it had left the job but did not exit.
   bool ended_by_launcher = false;
   int exit_code = 1;       // the exit code of the job
   std::string other_ends;  // how the other workers ended, in one line; empty if there were none

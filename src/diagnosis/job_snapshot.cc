@@ -68,8 +68,8 @@ bool JobSnapshot::is_missing(int rank, const RecordedCall& call) const {
   // both calls count as running. So only a call that still waits has a missing rank.
   if (row_of(call.operation).is_message)
     return call.state == CallState::kWaiting && (call.peer == rank || call.peer == kAnyRank);
-  // If an operation is allowed while joined, a rank that has joined takes part in it without data.
-  // So that rank is not missing.
+  // In some operations, a rank that has called join() takes part without data. So such a rank is
+  // not missing in these operations.
   return !(row_of(call.operation).allowed_while_joined && is_alive(rank) &&
            has_joined(rank, call.group));
 }

@@ -41,7 +41,7 @@ class JobSnapshot {
 
   // The call in which the rank's program waits; null if the program does not wait in a call.
   const RecordedCall* blocking_call(int rank) const;
-  // Whether the rank has called join in this group.
+  // Whether the rank has called join() in this group.
   bool has_joined(int rank, GroupId group) const;
   // This rank's call with the same group and name as `call`, which is a call of this snapshot. For
   // a message, the result is `call` itself or the other half of the message: the receive of a send,
@@ -57,7 +57,7 @@ class JobSnapshot {
   std::vector<int> find_cycle(int rank) const;
 
  private:
-  using CallKey = std::pair<GroupId, std::uint64_t>;  // equal on all ranks for the same call
+  using CallKey = std::pair<GroupId, std::uint64_t>;  // the same call has the same key on all ranks
   // One rank's calls in flight, by key, so that comparing the calls of all ranks is fast.
   struct CallsInFlight {
     std::map<CallKey, const RecordedCall*> by_key;

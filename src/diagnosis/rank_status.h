@@ -19,7 +19,7 @@ enum class RankState : std::uint8_t {
   kComputes,  // its program does not wait in a collective call
   kWaits,     // waits in a call that other ranks have not made yet
   kRuns,      // waits in a call that all ranks have made, so data moves
-  kJoined,    // has called join, because it has no more data
+  kJoined,    // has called join(), because it has no more data
   kStopped,   // was stopped by a signal
   kLeft,      // has left the job, but its process still runs
   kEnded,
@@ -43,7 +43,7 @@ struct RankStatus {
   std::optional<RecordedCall> call;     // the call in which the program waits
   std::vector<int> waits_for;           // ranks that have not made this call yet
   std::string reason;                   // how the rank ended, why it left, or its stop signal
-  FlightCounts counts;                  // includes the current wait
+  FlightCounts counts;                  // with the time of the current wait
   std::optional<Duration> time_in_job;  // since init(); empty if the rank is not a member
 };
 

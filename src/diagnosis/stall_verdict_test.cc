@@ -199,7 +199,8 @@ TEST_F(StallVerdictTest, ACycleBeginsWithItsLowestRank) {
   EXPECT_THAT(lines()[1], HasSubstr("rank 0 (b, pid 710)"));
 }
 
-// The calls wait, but the programs do not wait in them and may still make the other call.
+// Both calls wait, but no program waits in its call. So each rank may still make the call of the
+// other rank.
 TEST_F(StallVerdictTest, AsynchronousCallsMakeNoCycle) {
   for (const int rank : {0, 1}) {
     add_wait(rank, rank == 0 ? "a" : "b", 20);
@@ -286,7 +287,7 @@ TEST_F(StallVerdictTest, AJoinedRankWaitsForTheOthersData) {
   add_wait(0, "join", 60).operation = Operation::kJoin;
   add_done_call(1, "x", 2);
   add_done_call(2, "x", 2);
-  EXPECT_THAT(lines(), IsEmpty());  // the other ranks continue without it
+  EXPECT_THAT(lines(), IsEmpty());  // the other ranks continue without the joined rank
   report(1).calls.clear();
   add_done_call(1, "x", 40);
   EXPECT_THAT(lines(), IsEmpty());
@@ -315,7 +316,7 @@ TEST_F(StallVerdictTest, AJoinedRankThatDiedIsMissing) {
                                    HasSubstr("has ended (killed by signal 9 (SIGKILL))")));
 }
 
-// The oldest call is reported, whichever rank made it and whichever handle it has.
+// The oldest call is reported; its rank and its handle do not matter.
 TEST_F(StallVerdictTest, TheCallThatHasWaitedLongestIsReported) {
   add_call(0, CallState::kWaiting, "young", 11, 11);
   add_call(0, CallState::kWaiting, "old", 15, 15);

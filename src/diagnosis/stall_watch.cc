@@ -49,7 +49,7 @@ StallWatch::Report StallWatch::tick(const std::vector<WatchedWorker>& workers, T
   }
   auto verdict = stall_verdict(JobSnapshot(workers, now), {warn_after_, counts_from_});
   if (!verdict) return report;
-  // After a warning, a rank that the warning has named still waits. So this verdict is about the
+  // If last_warning_ exists here, the rank that it names still waits. So this verdict is about the
   // same stall or a part of it. The verdict may name another waiting rank than before, because the
   // times of other hosts are not exact.
   const int multiple = last_warning_ ? last_warning_->multiple * 2 : 1;

@@ -20,7 +20,7 @@ class StallWatch {
     std::vector<int> unexplained_ranks;  // see StallVerdict::unexplained_ranks
   };
 
-  // A call that waits for `warn_after` is reported. 0 means no warnings.
+  // A call is reported when it has waited for `warn_after`. 0 means no warnings.
   explicit StallWatch(Duration warn_after) : warn_after_(warn_after) {}
 
   // Sets the time after which a waiting call is reported. If the time changes, stalls that were

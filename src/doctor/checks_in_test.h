@@ -18,8 +18,8 @@
 
 namespace farandole {
 
-// Returns the finding with this name. `before` and `after` run in the process of the check, so what
-// they change does not outlive it.
+// Returns the finding with this name. `before` and `after` run in the process of the check, so
+// their changes end with this process.
 inline Finding finding_named(
     const std::string& name, const std::vector<Check>& checks,
     const std::function<void()>& before = [] {}, const std::function<void()>& after = [] {}) {
@@ -38,8 +38,8 @@ inline Finding finding_named(
   CHECK(false, "there is no check with this name");
 }
 
-// From now on, this system call of this process fails, as in a container whose seccomp profile
-// lacks it.
+// From now on, this system call of this process fails, as in a container whose seccomp profile does
+// not allow it.
 inline void reject_system_call(long number, int error) {
   const auto error_bits = static_cast<unsigned>(error) & SECCOMP_RET_DATA;
   std::array<sock_filter, 4> steps{

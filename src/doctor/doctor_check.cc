@@ -41,7 +41,8 @@ std::string encode(const std::vector<Finding>& findings) {
   return bytes;
 }
 
-// Returns the text up to the next zero byte, and removes both. Empty if there is no such byte.
+// Returns the text up to the next zero byte, and removes the text and this byte. Empty if there is
+// no such byte.
 std::optional<std::string> next_text(std::string_view& bytes) {
   const auto end = bytes.find('\0');
   if (end == std::string_view::npos) return std::nullopt;
@@ -72,7 +73,7 @@ std::vector<Finding> decode(std::string_view bytes) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   const rlimit no_core{0, 0};
   ::setrlimit(RLIMIT_CORE, &no_core);
-  ::signal(SIGXFSZ, SIG_IGN);  // as in a job: beyond `ulimit -f`, calls then only fail
+  ::signal(SIGXFSZ, SIG_IGN);  // as in a job, a call beyond `ulimit -f` then only fails
   const int null_device = ::open("/dev/null", O_RDWR);
   for (const int number : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) ::dup2(null_device, number);
   const std::string bytes = encode(check.run());
@@ -86,7 +87,8 @@ std::vector<Finding> decode(std::string_view bytes) {
   ::_exit(0);
 }
 
-// Reads until the other end is closed. Returns nothing if that takes longer than kTimeLimit.
+// Reads until the other end is closed. Returns nothing if the other end stays open for longer than
+// kTimeLimit.
 std::optional<std::string> read_all(const Descriptor& source) {
   const auto deadline = SteadyClock::now() + kTimeLimit;
   std::string bytes;

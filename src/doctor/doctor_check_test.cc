@@ -63,7 +63,7 @@ TEST(DoctorCheck, ACheckThatCrashesIsReported) {
                       "the check crashed: SIGKILL");
 }
 
-// As in a job, whose launcher blocks SIGXFSZ.
+// As in a job, a call beyond the limit fails, and SIGXFSZ does not end the process.
 TEST(DoctorCheck, AFileSizeLimitIsReportedAsAFailedCall) {
   const auto findings = findings_of(single_check("small", false, [] {
     const rlimit limit{0, RLIM_INFINITY};

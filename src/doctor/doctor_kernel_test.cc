@@ -35,7 +35,7 @@ TEST(DoctorKernel, ShowsTheVersionOfTheKernel) {
   EXPECT_THAT(finding_named("kernel", kernel_checks()).found, HasSubstr(name.release));
 }
 
-// A feature that is not needed may be missing here. Then its finding says what to do.
+// This machine may lack a feature that jobs do not need. Then the finding says what to do.
 TEST(DoctorKernel, AMissingFeatureComesWithAdvice) {
   for (const char* name : {"worker terminals", "memory of others"}) {
     const Finding finding = finding_named(name, kernel_checks());

@@ -201,14 +201,14 @@ Status read_own_knobs(Knobs& knobs) {
 }
 
 // The largest files of a job are the heap of each rank, and the memory that the ranks of a host
-// share (collective/group_memory.h): about 2 MiB, and 4 MiB for each rank.
+// share (collective/group_memory.h): about 2 MiB, plus 4 MiB for each rank.
 Finding check_file_size() {
   Finding finding = finding_on_byte_limit(RLIMIT_FSIZE, "`ulimit -f`",
                                           "this limit also holds for shared memory: raise it");
   const std::int64_t limit = soft_limit_of(RLIMIT_FSIZE);
   if (limit == kNoLimit) return finding;
   Knobs knobs;
-  const bool has_knobs = read_own_knobs(knobs).ok();  // the check "shared heap" shows any error
+  const bool has_knobs = read_own_knobs(knobs).ok();  // the check "shared heap" reports an error
   if (has_knobs && static_cast<std::int64_t>(knobs.heap_bytes) > limit)
     return {Health::kDoesNotWork,
             format_text("{}: less than FARANDOLE_HEAP_BYTES, {}", finding.found,
@@ -221,7 +221,7 @@ Finding check_file_size() {
   return finding;
 }
 
-// The heap size of each rank in a job with one rank per core.
+// Reports the size that the heap of each rank has in a job with one rank per core.
 Finding check_shared_heap() {
   const int ranks = usable_cores();
   Knobs knobs;
@@ -316,7 +316,7 @@ Finding check_sealing() {
 
 Finding finding_on_sealing(const std::function<Result<double>()>& measure,
                            const std::string& processor) {
-  // Bytes per second. A processor with instructions for AES is several times as fast.
+  // A processor with instructions for AES seals several times more bytes per second than this.
   constexpr double kFastBytesPerSecond = 1e9;
   constexpr int kMeasurements = 10;
   double best_speed = 0;

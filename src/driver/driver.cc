@@ -48,15 +48,15 @@ namespace {
 
 // The launchers cut the lines of workers to kLineBytesMax, and then add prefixes.
 constexpr std::size_t kLineWithPrefixBytesMax = 4 * kLineBytesMax;
-// After a host has failed to start, the driver waits for this time for errors of other hosts.
+// After a host has failed to start, the driver collects errors of other hosts for this time.
 constexpr auto kOtherErrorsTimeout = std::chrono::seconds(3);
 // After this time, the driver kills the processes that it has told to end.
 constexpr auto kEndTimeout = std::chrono::seconds(20);
-constexpr auto kSecondEndTimeout = std::chrono::seconds(3);  // the same, after a second signal
+constexpr auto kSecondEndTimeout = std::chrono::seconds(3);  // kEndTimeout after a second signal
 constexpr auto kRepeatedSignalTime = Supervision::kRepeatedSignalTime;
-// After the connection to a host is lost, the driver waits for this time for the end of the job.
+// After the connection to a host is lost, the job must end within this time.
 constexpr auto kLostConnectionTimeout = std::chrono::seconds(40);
-constexpr auto kRestartPauseMin = std::chrono::seconds(1);  // before a host is tried again
+constexpr auto kRestartPauseMin = std::chrono::seconds(1);  // the shortest pause before a retry
 // The driver replaces a lost launcher of node 0. But the job ends after more than kQuickLossesMax
 // losses in a row, each within kQuickLossTime after the start of the launcher.
 constexpr int kQuickLossesMax = 3;
@@ -162,11 +162,11 @@ class Driver {
   HostRelays relays_;
   std::deque<HostProcess> processes_;
   std::size_t next_host_ = 0;           // the first host that was not started yet
-  std::vector<std::string> addresses_;  // of node 0's launcher
+  std::vector<std::string> addresses_;  // where node 0's launcher listens
   bool job_has_begun_ = false;          // all launchers have joined node 0
   std::size_t node_numbers_used_ = 0;   // how many node numbers were ever in use
-  std::uint32_t lost_launchers_ = 0;    // of node 0 of an elastic job
-  std::uint32_t epoch_ = 0;             // of the last group, in an elastic job
+  std::uint32_t lost_launchers_ = 0;    // how many launchers of node 0 were lost
+  std::uint32_t epoch_ = 0;             // the epoch of the last group of an elastic job
   int start_exit_code_ = 0;             // not 0 if a host could not be started
   int last_signal_ = 0;
   TimePoint last_signal_time_{};
@@ -174,7 +174,7 @@ class Driver {
   bool skips_waits_ = false;
   bool inputs_closed_ = false;
   std::optional<TimePoint> deadline_;
-  std::optional<HostRoster> roster_;  // like discovery_, empty if the hosts are fixed
+  std::optional<HostRoster> roster_;  // roster_ and discovery_ are empty if the hosts are fixed
   std::optional<HostDiscovery> discovery_;
 };
 
@@ -399,14 +399,14 @@ void Driver::handle_signal(int signal) {
   if (is_repeat) return;
   const bool is_first_signal = std::exchange(last_signal_, signal) == 0;
   pass_on_signal(signal == SIGPIPE ? SIGTERM : signal);
-  // While hosts are missing, the job has not begun, so there are no workers that need time to end.
   if (!is_first_signal) {
     skips_waits_ = true;
     if (!inputs_closed_) begin_to_end(kSecondEndTimeout);
   } else if (!all_needed_hosts_take_part()) {
+    // The job has not begun, so there are no workers that need time to end.
     begin_to_end(kEndTimeout);
   } else {
-    // The launchers kill their workers after the grace time.
+    // Wait longer than the grace time, because the launchers kill their workers only after it.
     deadline_ = now() + plan_.grace + kEndTimeout;
   }
 }
@@ -416,7 +416,7 @@ void Driver::pass_on_signal(int signal) {
   for (HostProcess& process : processes_) {
     if (process.state != HostProcess::State::kHasOrder) continue;
     (void)process.remote.send({&byte, 1});  // if send() fails, the process ends when its input ends
-    if (process.relay) process.relay->serve();  // send it now: SIGTSTP also stops us
+    if (process.relay) process.relay->serve();  // send it now, because SIGTSTP stops us, too
   }
 }
 
@@ -434,7 +434,7 @@ void Driver::handle_process_end(std::size_t index) {
   if (roster_) roster_->launcher_ended(static_cast<int>(index));
   if (index == 0 && replace_lost_first_node()) return;
   if (index > 0 && may_have_more_hosts()) {
-    // A host that was told to leave comes back only if it is listed again.
+    // A host that left by itself stays away. One that was told to leave may be listed again.
     const bool has_failed = process.remote.end()->failed() && !process.is_leaving;
     const bool is_needed = has_failed || process.was_told_to_leave;
     return is_needed && may_restart(index) ? schedule_restart(index) : void();
@@ -455,7 +455,7 @@ void Driver::handle_process_end(std::size_t index) {
 }
 
 // If node 0's launcher of an elastic job was lost, starts a new launcher and returns true. The
-// workers go on without it. After several losses within a short time, the job ends instead.
+// workers keep running. After several losses within a short time, the job ends instead.
 bool Driver::replace_lost_first_node() {
   HostProcess& process = processes_.front();
   const bool took_part = process.takes_part || lost_launchers_ > 0;  // or an earlier launcher did
@@ -486,13 +486,13 @@ Replacement Driver::replacement() const {
   return replaces;
 }
 
-// Whether the job is elastic, runs, and can go on without this host.
+// Whether the launcher of this host may start again. Only an elastic job that runs allows it.
 bool Driver::may_restart(std::size_t index) const {
   return index > 0 && may_have_more_hosts() &&
          (!roster_ || roster_->is_wanted(static_cast<int>(index)));
 }
 
-// Whether all needed hosts take part in the job. An elastic job that has begun needs none.
+// Whether all needed hosts take part. An elastic job that has begun needs no certain host.
 bool Driver::all_needed_hosts_take_part() const {
   return (plan_.elastic && job_has_begun_) ||
          std::ranges::all_of(processes_, &HostProcess::has_got_order);
@@ -503,7 +503,7 @@ bool Driver::may_have_more_hosts() const {
          !processes_.front().job_is_over && processes_.front().remote.is_running();
 }
 
-// The waiting time doubles with each failure, like that of a failed worker.
+// The pause before the restart doubles with each failure, as it does for a failed worker.
 void Driver::schedule_restart(std::size_t index) {
   HostProcess& process = processes_[index];
   if (process.join_time && now() > *process.join_time + plan_.elastic->cooldown_max)
@@ -546,7 +546,7 @@ void Driver::restart_due_hosts() {
 void Driver::replace_process(std::size_t index, const HostEntry& host, int failure_count) {
   HostProcess& process = processes_[index];
   const int first_rank = process.first_rank;
-  std::destroy_at(&process);  // cannot be assigned: the poller has its address
+  std::destroy_at(&process);  // not assigned, because the poller has its address
   std::construct_at(&process, host, poller_, tags_of(index), first_rank);
   process.failure_count = failure_count;
   if (roster_) roster_->launcher_started(static_cast<int>(index));
@@ -627,7 +627,7 @@ void Driver::handle_lost_node(std::size_t index) {
   if (process.is_leaving) *process.kill_time += kLeaveTimeout;  // its launcher is ending by itself
 }
 
-// The job has ended. The other launchers end with it, if their hosts can be reached.
+// Call it when the job has ended. Then all launchers that node 0 can reach end by themselves.
 void Driver::handle_first_node_end() {
   for (HostProcess& process : processes_) {
     process.restart_time.reset();
@@ -666,7 +666,7 @@ void Driver::fail_hosts_that_ended_early() {
   }
 }
 
-// Closes the standard inputs, so that all processes end. A process that has only connected may
+// Closes the standard inputs, so that all processes end. A process that has not answered yet may
 // never read its input, so it gets SIGTERM, too.
 void Driver::begin_to_end(Duration time) {
   inputs_closed_ = true;

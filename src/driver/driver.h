@@ -20,20 +20,20 @@ struct DriverPlan {
   // `slots` is the number of workers of each host. In an elastic job, the driver also starts a
   // launcher without workers on its own host, and this launcher becomes node 0.
   std::vector<HostEntry> hosts;
-  std::optional<DiscoveryPlan> discovery{};  // of an elastic job; then, `hosts` begins empty
+  std::optional<DiscoveryPlan> discovery{};  // if set, the driver finds the hosts; `hosts` is empty
   SshOptions ssh;
   // The program, its flags and the working directory; the driver adds the other fields for each
   // host.
   LauncherOrder order;
   std::string program;                   // the path of our program on all hosts
-  std::string version;                   // of this program; all hosts must have the same version
-  std::chrono::seconds start_timeout{};  // for a host to answer
-  std::chrono::seconds grace{};          // for workers to end after a signal
+  std::string version;                   // the version of this program, which all hosts must have
+  std::chrono::seconds start_timeout{};  // each host must answer within this time
+  std::chrono::seconds grace{};          // workers must end within this time after a signal
   // The descriptors of the program that has started the job. The driver opens the channels. It
   // takes over and closes `streams`. These are the streams of all workers, or none; in an elastic
   // job, there are none.
   CallerDescriptors caller{};
-  std::string output_folder;                     // for RankFiles of all ranks; empty: no files
+  std::string output_folder;                     // the folder for RankFiles; empty: no files
   std::optional<Membership::Options> elastic{};  // empty: the hosts are fixed
 };
 

@@ -273,7 +273,7 @@ TEST_F(DriverTest, TheEndOfATracedLauncherIsNoticed) {
       ::waitid(P_PID, static_cast<id_t>(traced_launcher), &end_info, WEXITED | WNOWAIT | __WALL),
       0);
   send_signal(SIGUSR1);
-  wait_for_output("heard");  // the driver has seen the end of the traced launcher, too
+  wait_for_output("heard");  // by now, the driver has also noticed the end of the traced one
   EXPECT_EQ(::waitpid(traced_launcher, nullptr, __WALL), traced_launcher);
   const EndedJob job = wait_for_end();
   EXPECT_EQ(job.code, 128 + SIGKILL);

@@ -31,9 +31,9 @@ struct SearchLimits {
   int caller = -1;            // a pidfd of the program that has started the job; −1: none
 };
 
-// Runs the program until it lists hosts with enough slots. `show_line` gets lines for the user.
-// Blocks for at most `time_max`. If the caller ends, the signal in the result is SIGTERM. Errors:
-// kStop.
+// Runs the discovery program until it lists hosts with enough slots. `show_line` gets lines for the
+// user. Blocks for at most `time_max`. If the program that has started the job ends, the signal in
+// the result is SIGTERM. Errors: kStop.
 Result<FirstHosts> find_first_hosts(const DiscoveryPlan& plan, const SearchLimits& limits,
                                     const OriginalProcessState& state,
                                     const std::function<void(const std::string&)>& show_line);

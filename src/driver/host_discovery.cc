@@ -72,7 +72,7 @@ void HostDiscovery::end_run() {
   ::kill(-process_.pid, SIGKILL);
   const auto process_end = reap(process_.pid);
   exit_code_ = process_end ? std::optional(process_end->exit_code()) : std::nullopt;
-  if (!process_end) ::waitpid(process_.pid, nullptr, 0);  // it ends, because it got SIGKILL
+  if (!process_end) ::waitpid(process_.pid, nullptr, 0);  // the program got SIGKILL, so it ends
   process_ = {};
   output_.reset();
 }

@@ -20,15 +20,15 @@ struct DiscoveryPlan {
   std::string program;     // the command, with its arguments
   int slots_at_start = 1;  // the job starts when the hosts have at least this many slots
   int slots_max = 1;       // the largest number of workers of the job
-  int slots_default = 1;   // of a host that is listed without a number of slots
+  int slots_default = 1;   // the slots of a host that is listed without a number
 };
 
 // Only one thread may use it. No function blocks, except to start the program.
 class HostDiscovery {
  public:
-  static constexpr auto kRunPause = std::chrono::seconds(1);     // between two runs
-  static constexpr auto kRunTimeMax = std::chrono::seconds(20);  // for one run
-  static constexpr std::size_t kOutputBytesMax = 1 << 20;        // of the program's output
+  static constexpr auto kRunPause = std::chrono::seconds(1);     // the pause between two runs
+  static constexpr auto kRunTimeMax = std::chrono::seconds(20);  // the longest time of a run
+  static constexpr std::size_t kOutputBytesMax = 1 << 20;        // the most output of a run
 
   // If a host has more than `slots_max` slots, only `slots_max` slots count. The poller reports
   // `tag` when advance() has something to do. `poller` and `state` must outlive this object.
@@ -53,7 +53,7 @@ class HostDiscovery {
   void end_run();
 
   DiscoveryPlan plan_;
-  std::string name_;  // of the command, for messages to the user
+  std::string name_;  // the command, as messages to the user show it
   Poller& poller_;
   std::uint64_t tag_;
   const OriginalProcessState& original_state_;

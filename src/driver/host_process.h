@@ -28,13 +28,13 @@ struct HostProcess {
   int output = -1;  // the process's standard output has this number in JobOutput
   TimePoint answer_deadline{};
   bool has_got_order = false;
-  bool has_failed = false;         // the process could not be started
+  bool has_failed = false;         // this host could not start its part of the job
   bool has_exit_code_255 = false;  // the launcher there has said that its exit code is kSshError
   int first_rank = 0;
-  std::unique_ptr<StreamRelay> relay{};  // null if nothing is relayed, or before the order
-  std::string incomplete_report_line{};  // the last line of its launcher's report
+  std::unique_ptr<StreamRelay> relay{};  // null before the order, or if nothing is relayed
+  std::string incomplete_report_line{};  // the rest of this line has not arrived yet
   // The following fields are for elastic jobs.
-  bool was_told_to_leave = false;  // by the driver
+  bool was_told_to_leave = false;  // the driver has told this node to leave
   bool is_leaving = false;
   bool takes_part = false;   // has joined the job, and was not lost after that
   bool job_is_over = false;  // node 0 has said that the job is over

@@ -57,7 +57,7 @@ class HostRelays {
   Poller& poller_;
   JobOutput& output_;
   CallerReport caller_report_;
-  bool has_reported_cause_ = false;  // a line with the rank that failed first
+  bool has_reported_cause_ = false;  // whether the report has named the first failed rank
 };
 
 }  // namespace farandole

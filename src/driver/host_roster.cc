@@ -60,8 +60,8 @@ int HostRoster::start_count_of(const HostEntry& host) const {
 
 // Returns a node number for the host. A number is free if its launcher has ended and its host is
 // not wanted any more. A number is also free if its host has never joined and was tried more often
-// than `host`. Two rules of node 0 limit the choice: a number that was ever used keeps its count of
-// slots, and a new number is accepted only after all lower numbers were used.
+// than `host`. Two rules of node 0 limit the choice: a number that was ever used always has the
+// same count of slots, and a new number is accepted only after all lower numbers were used.
 std::optional<int> HostRoster::free_number_for(const HostEntry& host) const {
   for (int node = 1; node < nodes(); ++node) {
     const Node& candidate = nodes_[static_cast<std::size_t>(node)];

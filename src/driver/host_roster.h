@@ -30,9 +30,9 @@ class HostRoster {
     };
     std::optional<Addition> addition{};
   };
-  // The hosts that the job may use now. If the number of slots of a host has changed, it counts as
-  // another host. At most one host is added at a time, because node 0 accepts new nodes in their
-  // order.
+  // `listed_hosts` are the hosts that the job may use now. A host whose number of slots has changed
+  // counts as another host. At most one host is added at a time, because node 0 accepts new nodes
+  // in the order of their numbers.
   Changes update(const std::vector<HostEntry>& listed_hosts);
 
   void launcher_started(int node);

@@ -27,7 +27,7 @@ std::optional<RelayedParts> parts_of(std::uint8_t bits) {
                       (bits & kHasCopies) != 0};
 }
 
-// Reads or writes all fields, except the last ones, which are `replaces` and `relayed`.
+// Reads or writes all fields, except the last two, `replaces` and `relayed`.
 void visit_fields(auto& visit, auto& order) {
   visit(order.folder), visit(order.environment), visit(order.flags), visit(order.program);
   visit(order.has_colors), visit(order.columns), visit(order.nodes), visit(order.node);

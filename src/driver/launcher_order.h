@@ -37,10 +37,10 @@ struct RelayedParts {
 struct LauncherOrder {
   std::string folder;                    // the working directory
   std::vector<std::string> environment;  // "NAME=value"
-  std::vector<std::string> flags;        // of `farandole run`
+  std::vector<std::string> flags;        // the flags of `farandole run`
   std::vector<std::string> program;      // the program and its arguments
   bool has_colors = false;               // the driver writes to a terminal
-  std::uint32_t columns = 100;           // of that terminal
+  std::uint32_t columns = 100;           // the width of that terminal
   std::uint32_t nodes = 0;
   std::uint32_t node = 0;
   std::string host;        // the name of the host, as the user has written it

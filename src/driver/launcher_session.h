@@ -1,5 +1,5 @@
-// LauncherSession: with it, a process that the driver has started on a host receives the secret and
-// the order. After that, the process is the launcher of this host.
+// LauncherSession: receives the secret and the order in a process that the driver has started on a
+// host. After that, this process is the launcher of the host.
 #pragma once
 
 #include <string_view>

@@ -9,7 +9,8 @@
 namespace farandole {
 namespace {
 
-constexpr std::size_t kShownBytesMax = 80;  // how much an error shows of bytes that are not a frame
+// If bytes are not a frame, the error text shows at most this many of them.
+constexpr std::size_t kShownBytesMax = 80;
 
 void append_header(std::string& bytes, RelayFrame::Kind kind, std::uint32_t stream,
                    std::uint32_t count) {

@@ -17,7 +17,7 @@ std::string three_frames() {
   return bytes;
 }
 
-// Copies, because payloads are valid until the next push() only.
+// Copies the payloads, because a payload is valid only until the next push().
 struct CopiedFrame {
   Kind kind;
   std::uint32_t stream;

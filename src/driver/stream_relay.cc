@@ -190,7 +190,7 @@ void StreamRelay::end_sending() {
   for (std::size_t i = 0; i < streams_.size(); ++i) end_source(i);
 }
 
-// The relay writes the bytes that have arrived before. Then all sinks end.
+// The relay still writes the bytes that arrived before the loss. Then all sinks end.
 void StreamRelay::handle_peer_loss(Status why) {
   if (peer_is_gone_) return;
   peer_is_gone_ = true;

@@ -29,12 +29,12 @@ struct RelayStream {
   std::uint32_t id = 0;
   Descriptor source{};  // we send what can be read here
   Descriptor sink{};    // where we write the data of the other relay; becomes non-blocking
-  // Used instead of `sink`: it is called with the received bytes.
+  // If this function is set, it gets the received bytes, and there is no `sink`.
   std::function<void(std::string_view)> consume{};
-  // Whether this stream stays behind the other streams. If so, bytes that are read from `source`
-  // are sent only after all bytes that the other sources held when these bytes were read. `consume`
-  // gets received bytes only after the other sinks have got everything that arrived before these
-  // bytes. So a report about a process arrives after the last bytes of that process.
+  // Whether this stream stays behind the other streams. If so, the bytes of `source` wait until the
+  // relay has sent what the other sources held at the same time. In the same way, received bytes
+  // for `consume` wait until the other sinks have got everything that arrived earlier. So a report
+  // about a process arrives after the last bytes of that process.
   bool follows_others = false;
 };
 
@@ -54,8 +54,8 @@ class StreamRelay {
   // Call it when the processes at our sources have ended. Each source then ends after the bytes
   // that it holds now.
   void end_sources();
-  // Whether all sources have ended, and all their bytes are sent or the peer does not read any
-  // more.
+  // Whether nothing is left to send: all sources have ended and all their bytes are sent, or the
+  // peer does not read any more.
   bool has_sent_everything() const;
 
   // Call it when the process at the other end of the connection has ended. Reads the bytes that
@@ -70,7 +70,7 @@ class StreamRelay {
  private:
   struct Mark {
     std::size_t stream;
-    std::uint64_t position;  // in the bytes of that stream
+    std::uint64_t position;  // counted in the bytes of that stream
   };
   // Bytes that wait for other streams.
   struct HeldBytes {
@@ -130,7 +130,7 @@ class StreamRelay {
 
   Poller poller_;
   Descriptor from_peer_;
-  Descriptor to_peer_;  // invalid: the peer reads no more
+  Descriptor to_peer_;  // invalid if the peer does not read any more
   RelayFrameReader reader_;
   std::vector<char> buffer_;  // for reading
   Queue outgoing_;            // frames for the peer

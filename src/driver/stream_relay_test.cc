@@ -167,7 +167,7 @@ TEST(RelayTest, AnUnreadStreamIsBoundedAndDoesNotDelayOthers) {
   constexpr std::size_t kPipeBytes = 2 << 16;
   EXPECT_GE(bytes_taken, kRelayWindowBytes);
   EXPECT_LE(bytes_taken, kRelayWindowBytes + kPipeBytes);
-  // When the stream is read, its other bytes arrive, too.
+  // When the blocked stream is read again, its remaining bytes arrive, too.
   std::string late_bytes;
   relays.serve_until([&] {
     blocked_bytes_left = write_some(blocked_source.second, blocked_bytes_left);
@@ -248,7 +248,7 @@ TEST(RelayTest, AllBytesOfAnEndedHostAreWritten) {
   EXPECT_TRUE(relays.driver->failure().ok());
 }
 
-// We send credit while we read, but a host that has ended does not read any more.
+// The driver sends credit while it reads. The host has ended, so it does not read this credit.
 TEST(RelayTest, AllBytesOfAHostThatStopsReadingAreWritten) {
   ::signal(SIGPIPE, SIG_IGN);
   ConnectedPair down_pipe = make_pipe_ends();

@@ -30,7 +30,7 @@ class ElasticJob {
   int worker_started(int slot, TimePoint now);
   // Call it for a worker that a former launcher of node 0 has started and that still runs.
   void worker_found(int slot, int number, TimePoint now);
-  // `how_it_ended`: "worker 1 (pid 12) has exited …".
+  // `how_it_ended` is for example "worker 1 (pid 12) has exited …".
   void worker_ended(int slot, bool succeeded, const std::string& how_it_ended, TimePoint now);
   void worker_stopped(int slot, TimePoint now) { membership_.worker_stopped(slot, now); }
   void worker_continued(int slot) { membership_.worker_continued(slot); }

@@ -32,7 +32,7 @@ struct ElasticOrders {
   // The workers of this epoch must leave their group, because this member is lost with its node.
   // The process of the member may still run.
   std::optional<MemberLost> lost_member{};
-  bool must_leave = false;  // the workers have not left at a commit before the limit
+  bool must_leave = false;  // this node must leave: its workers have not left at a commit in time
   std::string end{};        // why the job must end; empty: the job continues
 };
 
@@ -44,8 +44,8 @@ class ElasticNode {
   ElasticNode& operator=(const ElasticNode&) = delete;
   virtual ~ElasticNode() = default;
 
-  // A worker of this node has ended and was reaped, or it could not be started. `how_it_ended`:
-  // "worker 1 (pid 12) has exited …".
+  // A worker of this node has ended and was reaped, or it could not be started. `how_it_ended` is
+  // for example "worker 1 (pid 12) has exited …".
   virtual void worker_ended(int local_rank, bool succeeded, const std::string& how_it_ended,
                             TimePoint now) = 0;
   virtual void worker_stopped(int local_rank, TimePoint now) = 0;
@@ -63,9 +63,9 @@ class ElasticNode {
   // Call it when this node ends. Returns whether the node leaves the job before the job ends,
   // because it was told to leave or cannot continue.
   virtual bool is_leaving_job() const = 0;
-  // Tells node 0 that this node is about to leave. Returns false if it is leaving already or the
-  // job is finishing, and on node 0, which cannot leave. If the node has not left at the limit,
-  // advance() returns must_leave.
+  // Tells node 0 that this node is about to leave. Returns false if this node is already about to
+  // leave, or if the job is finishing. Also returns false on node 0, which cannot leave. If the
+  // node has not left at the limit, advance() returns must_leave.
   virtual bool begin_to_leave(TimePoint limit) = 0;
 
   virtual ElasticOrders advance(TimePoint now) = 0;

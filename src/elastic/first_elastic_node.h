@@ -80,8 +80,9 @@ class FirstElasticNode final : public ElasticNode {
   bool has_sent_no_more_workers_ = false;
   std::optional<Takeover> takeover_;
   std::set<int> leaving_nodes_;            // nodes that are about to leave
-  std::optional<MemberLost> lost_member_;  // advance() has not returned it yet
-  // If a member was lost since the last epoch was formed: a text for the user that says how.
+  std::optional<MemberLost> lost_member_;  // the next advance() returns it
+  // If a member was lost since the last epoch was formed, this text tells the user how. Otherwise
+  // it is empty.
   std::string lost_member_text_;
 };
 

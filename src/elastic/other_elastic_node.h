@@ -1,5 +1,5 @@
-// OtherElasticNode: the part in an elastic job of each node except node 0. It carries out the
-// orders of node 0.
+// OtherElasticNode: what a node other than node 0 does in an elastic job. It carries out the orders
+// of node 0.
 #pragma once
 
 #include <algorithm>

@@ -59,7 +59,7 @@ Status start_stall_warnings(Engine::Parts& parts, const EngineOptions& options) 
   return parts.stall_warnings->start();
 }
 
-// An error in the path is the same on all ranks, so only local rank 0 logs it.
+// An error in the timeline's path is the same on all ranks, so only local rank 0 logs it.
 void start_timeline(Engine::Parts& parts, const EngineOptions& options) {
   const auto old_timeline = parts.elastic_group ? options.context->timeline_state() : nullptr;
   const std::string path = old_timeline ? old_timeline->path : options.timeline_path;

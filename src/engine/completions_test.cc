@@ -26,7 +26,7 @@ int calls_per_thread(int threads) {
   return (total_calls == nullptr ? 20'000 : std::atoi(total_calls)) / threads;
 }
 
-// A call with a completion that takes the outcome and counts how often it runs.
+// A call with a completion. The completion takes the outcome and counts how often it has run.
 struct CountedCall {
   explicit CountedCall(Engine& owner) : engine(owner) {}
 

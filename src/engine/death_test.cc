@@ -54,7 +54,7 @@ TEST(Death, EndsTheWaitOfEveryOtherRank) {
 }
 
 TEST(Death, EndsAStepInTheMiddle) {
-  // The timer kills the rank at an arbitrary point, while it copies data.
+  // The timer kills the rank at an arbitrary point, while the rank copies data.
   const auto statuses = run_processes(3, [](int rank, Engine& engine) {
     if (rank == 1) ::alarm(1);  // SIGALRM kills this process
     return exit_code_for(reduce_until_it_fails(engine, [](int) {}), "rank 1 (pid ");
@@ -127,8 +127,8 @@ int call_until_the_victim_dies(Engine& engine, Operation operation, int victim, 
 class DeathInJobOfSize : public ::testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Sizes, DeathInJobOfSize, ::testing::Values(2, 4, 8));
 
-// The victim is the coordinator, the last rank or one in the middle. It dies at a random point of
-// every operation.
+// The victim is the coordinator, the last rank or a rank in the middle. It dies at a random point
+// of every operation.
 TEST_P(DeathInJobOfSize, EndsAnyOperationInAnyRole) {
   const int size = GetParam();
   for (const OperationRow& row : kOperations) {
@@ -196,7 +196,7 @@ TEST(Fork, TheChildGetsAnErrorAndTheParentGoesOn) {
       const auto rejected = engine.submit(submission);
       const bool has_error =
           !rejected.ok() && rejected.status().message().find("forked child") != std::string::npos;
-      (void)engine.shutdown("from the child");  // this must not affect the other ranks
+      (void)engine.shutdown("from the child");  // this shutdown must not affect the other ranks
       ::_exit(has_error ? kPassed : 1);
     }
     int status = 0;

@@ -236,7 +236,7 @@ Status Engine::shutdown(const std::string& reason, LeaveCause cause, const std::
     if (parts_->stall_warnings) parts_->stall_warnings->stop();
     pass(parts_->failpoint, Failpoint::Place::kEngineStopped);
     parts_->recorder->record_left(reason, cause, traceback, parts_->clock->now());
-    parts_->flight_memory.reservation.reset();  // lets the next engine write there
+    parts_->flight_memory.reservation.reset();  // lets the next engine write to the flight record
     parts_->timeline->close();
     try {
       (*parts_->log)(Level::kInfo, "left the job: " + reason);

@@ -598,7 +598,7 @@ TEST(Engine, TheFlightRecordShowsCallsAndTheEnd) {
     EXPECT_TRUE(report.wait.until.has_value());
     EXPECT_LE(report.counts.blocked, std::chrono::steady_clock::now() - report.since);
     if (rank == 1) {
-      EXPECT_EQ(barrier(*engine), Status());  // rank 0 has then submitted its next call
+      EXPECT_EQ(barrier(*engine), Status());  // now rank 0 has submitted its next call
       (void)engine->shutdown("raised ValueError: x", LeaveCause::kException, "Traceback: here");
       report = read_flight_record((*memory)->data());
       EXPECT_EQ(report.member_state, MemberState::kLeft);

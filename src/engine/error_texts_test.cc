@@ -284,7 +284,7 @@ TEST(ErrorTexts, DescribeFormationsWhoseMembersDiffer) {
             Status::fix_call("32 groups are too many; at most 31 are possible"));
 }
 
-// In the Store, the parent process of this test has rank 1, too.
+// The Store says that the parent process of this test has rank 1, too.
 TEST(ErrorTexts, DescribeTwoProcessesWithTheSameRank) {
   const auto store = std::make_shared<MemoryStore>();
   ASSERT_EQ(store->set(keys::process(1), record_of_process(::getppid(), *store)), Status());

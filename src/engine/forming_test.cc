@@ -188,7 +188,7 @@ class RemoteJob {
 
  private:
   std::vector<int> hosts_;
-  std::shared_ptr<const TlsContext> context_ = context_of('s');  // must outlive the connections
+  std::shared_ptr<const TlsContext> context_ = context_of('s');  // outlives the connections
   ServingThread job_store_;
   std::array<std::unique_ptr<ServingThread>, 2> local_stores_;
 };
@@ -226,7 +226,7 @@ TEST(Formation, UsesTheJobStoreThatTheOptionsName) {
   }
 }
 
-// Whether the job's Store still has a key of this engine of a subset of the ranks.
+// Whether the job's Store still has a key of this engine, which has only some of the ranks.
 bool has_lasting_key(Store& store, const std::string& engine_id) {
   const std::function<bool()> never_interrupted;
   const std::string prefix = format_text("engine/{}/", engine_id);

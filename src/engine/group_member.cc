@@ -238,7 +238,7 @@ bool GroupMember::end(const Status& status, std::vector<Record*>& finished) {
   if (end_status_) return false;
   bool gives_up_step = false;
   if (!stop_entering() && step_) {
-    // If the entries differ, no rank can complete the step, so this end gives up no step.
+    // If the entries differ, no rank can complete the step, so end() gives up no step.
     gives_up_step = other_hosts_ != nullptr && stage_ != Stage::kMispredicted;
     board_.abandon();
     if (board_.entry(board_.member()).output != kNoLocation) {

@@ -99,7 +99,7 @@ class GroupMember {
     kNone,          // there is no decision
     kPack,          // copies the tensors of a fused step together, before this rank enters it
     kRun,           // enters the decision and runs it
-    kMispredicted,  // the members have entered different steps, so this one will be rolled back
+    kMispredicted,  // the members have entered different steps, so this step will be rolled back
     kUnpack,        // copies the tensors of a fused step back
   };
 
@@ -144,7 +144,7 @@ class GroupMember {
   std::uint32_t messages_read_ = 0;  // the value of `sent_to_leader_` at the last read
   std::size_t unsent_count_ = 0;     // how many messages are in all lists `to_send`
   std::vector<Record*> in_flight_;
-  const Decision* decision_ = nullptr;  // borrowed from agreement_ until completed or rolled back
+  const Decision* decision_ = nullptr;  // owned by agreement_; valid until completion or rollback
   Stage stage_ = Stage::kNone;
   bool has_recorded_running_ = false;  // whether the flight record knows that the step is running
   std::optional<CollectiveStep> step_;

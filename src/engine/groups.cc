@@ -65,7 +65,7 @@ Groups::Groups(Dependencies dependencies)
   }
 }
 
-// The world never changes. So calls in it, which are most calls, need no lock here.
+// The world never changes, so calls in the world need no lock here. Most calls are in the world.
 std::shared_ptr<const std::vector<int>> Groups::find(GroupId group) {
   if (group == kWorld) return {std::shared_ptr<void>(), &dependencies_.formation.ranks_of[kWorld]};
   auto table = table_.lock();
@@ -208,7 +208,7 @@ Status Groups::perform_remove(GroupId group) {
     if (close_status.ok()) dependencies_.progress.reopen_group(group);
     return status;
   }
-  // The group stays closed, because other threads may have found it before this line.
+  // The group stays closed, because other threads may have found it before it is erased here.
   table_.lock()->erase(group);
   dependencies_.progress.remove_member(group);
   return {};

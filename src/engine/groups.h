@@ -1,7 +1,7 @@
 // Groups: which groups the job has, and how groups are added and removed while the job runs. Every
-// change is collective over the world. The ranks all-gather their requests, and then whether each
-// part of the change has succeeded. So if requests differ, or if a rank fails or dies, all ranks
-// get the same error.
+// change is collective over the world. The ranks all-gather their requests. After each part of the
+// change, they all-gather whether it has succeeded. So if requests differ, or if a rank fails or
+// dies, all ranks get the same error.
 #pragma once
 
 #include <functional>
@@ -36,7 +36,7 @@ class Groups {
   // Returns the ranks of a group; null if the group does not exist or lacks ranks. Several threads
   // may use the result at a time; the formation owns the ranks of the world.
   std::shared_ptr<const std::vector<int>> find(GroupId group);
-  // Whether the job lacks ranks of this group, which is one of those in FormationInput::options.
+  // Whether the job lacks ranks of this group, which is a group in FormationInput::options.
   bool lacks_ranks(GroupId group) const;
   // Returns kFixCall with the reason why the group is not found.
   Status not_found_error(GroupId group) const;
@@ -82,7 +82,7 @@ class Groups {
   // abandoned_input_
   Guarded<bool> changing_;
   GroupId next_id_;
-  // the input of an interrupted exchange, which still reads it
+  // the input of an interrupted exchange, because the exchange still reads this input
   std::unique_ptr<Bytes> abandoned_input_;
   Guarded<Table> table_;
 };

@@ -73,7 +73,7 @@ ProcessResources resources_in_use() {
   return resources;
 }
 
-// The address sanitizer does not reuse freed memory, and finds leaks itself.
+// Whether freed memory is reused. The address sanitizer does not reuse it, and finds leaks itself.
 #if __has_feature(address_sanitizer)
 constexpr bool kMemoryIsReused = false;
 #else

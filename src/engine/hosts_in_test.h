@@ -24,7 +24,7 @@ namespace farandole {
 
 using HostOfRank = std::vector<int>;  // by rank
 
-// "On0011" for {0, 0, 1, 1}.
+// Returns "On0011" for {0, 0, 1, 1}, for example.
 inline std::string hosts_name(const HostOfRank& hosts) {
   std::string text = "On";
   for (const int host : hosts) text += std::to_string(host);
@@ -53,7 +53,7 @@ class JobOnHosts {
   Result<std::unique_ptr<Engine>> join(const EngineOptions& options) const {
     return assemble(options, stores_of(options), network());
   }
-  // As under another launcher, the engine of this rank publishes stall reports in the Store.
+  // The engine publishes stall reports in `reports`, as if another launcher had started the job.
   Result<std::unique_ptr<Engine>> join_and_report(EngineOptions options,
                                                   std::shared_ptr<Store> reports) const {
     options.rendezvous_id = "id";

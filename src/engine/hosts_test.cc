@@ -263,8 +263,8 @@ TEST_P(EngineOnHosts, AReceiveFromAnyRankGetsMessagesOfRanksThatHaveLeft) {
   });
 }
 
-// Rank 0 receives these messages only after other calls. The frames of these calls come after the
-// messages on the same connection.
+// Rank 0 receives the messages only after other calls. But on the connection, the frames of these
+// calls come after the messages.
 TEST_P(EngineOnHosts, ManyMessagesDoNotHoldUpOtherCalls) {
   run_job(GetParam(), {}, [&](Engine& engine) {
     const int rank = engine.topology().rank;

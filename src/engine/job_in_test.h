@@ -46,7 +46,7 @@ inline Bytes record_of_process(std::int64_t pid, LocalStore& store) {
   return keys::ProcessRecord{pid, ByteReader(token).get_text(), "here"}.encode();
 }
 
-// For a job on one host.
+// Makes an engine of a job on one host.
 inline Result<std::unique_ptr<Engine>> assemble(const EngineOptions& options,
                                                 std::shared_ptr<LocalStore> store) {
   return assemble(options, Stores::on_one_host(std::move(store)));

@@ -44,8 +44,8 @@ std::size_t Loop::drive(const HandleRange& wanted, std::size_t unfinished, TimeP
   return std::exchange(unfinished_count_, 0);
 }
 
-// Polls only while calls with completions are in flight, because perhaps no thread waits for them.
-// Otherwise this thread sleeps, so that computing threads can use the processor.
+// Polls only while calls with completions are in flight, because perhaps no thread waits for such
+// calls. Otherwise this thread sleeps, so that computing threads can use the processor.
 void Loop::drive_in_background() {
   policy_.begin_wait(clock_);
   for (int rounds = 0;;) {

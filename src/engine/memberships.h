@@ -84,7 +84,7 @@ class Memberships {
   EndedGroups take_ended_groups() { return std::exchange(ended_groups_, {}); }
   bool any_group_has_ended() const { return !ended_groups_.empty(); }
 
-  // Ends this process: it can neither finish nor undo a step. The other ranks get the reason.
+  // Ends this process, which can neither finish nor undo a step. The other ranks get the reason.
   [[noreturn]] void abort_out_of_memory();
 
  private:

@@ -179,7 +179,7 @@ TEST(Messages, ADeathEndsTheMessages) {
       if (!call.ok()) return exit_code_for(call.status(), "rank 1 (pid ");
       if (!engine.wait(*call, kTestTimeout)) return 1;
       if (const Status status = engine.take(*call).status; !status.ok()) {
-        std::ranges::fill(values, 7);  // no rank writes to this memory any more
+        std::ranges::fill(values, 7);  // after the error, no rank writes to this memory
         std::this_thread::sleep_for(std::chrono::milliseconds(20));
         if (std::ranges::count(values, 7) != std::ssize(values)) return 2;
         return exit_code_for(status, "rank 1 (pid ");

@@ -3,10 +3,10 @@
 // group that other hosts have sent.
 //
 // When a member has left, the members on its host finish the steps that all hosts have entered, and
-// then end the group. Then the leader of that host (its lowest member) tells the other leaders
-// which steps its host has completed. Each other leader first completes these steps, and then
-// forwards the end to the members of its own host, through the group's memory. So all hosts
-// complete the same steps, although messages from other hosts take different times.
+// end the group. Then the leader of that host (its lowest member) sends the end to the other
+// leaders: a message that says which steps its host has completed. Each other leader first
+// completes these steps, and then forwards this end to the members on its own host, through the
+// group's memory. So all hosts complete the same steps, although messages take different times.
 #pragma once
 
 #include <cstdint>
@@ -70,8 +70,8 @@ class OtherHosts {
   Doorbells& doorbells_;
   GroupMemory memory_;
   std::optional<GroupLane> lane_;           // empty if no lane has the index local_member_
-  std::map<int, PeerChannel*> leaders_;     // each leader's channel; empty if this is no leader
-  std::optional<GroupEnd> end_to_forward_;  // the kept end, until it is forwarded
+  std::map<int, PeerChannel*> leaders_;     // by leader; empty if this member is no leader
+  std::optional<GroupEnd> end_to_forward_;  // the end from keep_end(), until it is forwarded
   bool has_sent_end_ = false;
 };
 

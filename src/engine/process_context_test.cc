@@ -35,7 +35,7 @@ constexpr std::size_t kCount = 300'000;
 EngineOptions options_with(const std::shared_ptr<ProcessContext>& context, int rank, int size) {
   EngineOptions options = options_of(rank, size);
   options.context = context;
-  options.heap_bytes = (64 << 20) + 1;  // SharedHeap rounds it up to whole huge pages
+  options.heap_bytes = (64 << 20) + 1;  // SharedHeap rounds this up to whole huge pages
   return options;
 }
 
@@ -243,7 +243,7 @@ TEST(ProcessContext, TwoEnginesAtOnceUseOneConnectionToTheLauncher) {
 }
 
 TEST(ProcessContext, EnginesUseOneConnectionToTheStoreOfTheirJob) {
-  const std::shared_ptr<const TlsContext> tls = context_of('s');  // must outlive its connections
+  const std::shared_ptr<const TlsContext> tls = context_of('s');  // destroyed after its connections
   ServingThread serving_thread(0, tls.get());
   const RemoteStore::Options options{
       .places = serving_thread.place(), .context = tls, .self = {Role::kWorker, 0}};

@@ -214,7 +214,7 @@ void ProgressThreads::run() {
       progress_lock.begin_nap();
       do {
         if (state->submissions.calls_with_completion() > 0)
-          break;  // perhaps no thread waits for such a call and makes progress
+          break;  // perhaps no other thread makes progress for these calls
         state.wait_at(state_.nap_queue, clock_.now() + kNapDuration,
                       [](Contents& contents) { return contents.progress_lock.is_stopping(); });
       } while (progress_lock.continue_nap(state_.has_work(*state)));

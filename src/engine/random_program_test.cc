@@ -34,7 +34,7 @@ enum class Deviation { kNone, kDType, kShape, kReduceOp, kScale, kOperation, kCa
 struct PlannedCall {
   std::string name;
   GroupId group = kWorld;
-  std::vector<int> ranks;  // of the group
+  std::vector<int> ranks;  // the ranks of the group
   PreparedCall prepared;
   Deviation deviation = Deviation::kNone;  // how the call of the group's last member differs
 
@@ -48,7 +48,7 @@ const auto& random_element_of(Random& random, const Range& range) {
       random_between(random, 0, static_cast<int>(range.size()) - 1))];
 }
 
-// The members of each host part of a group, as indices; empty if all are on one host.
+// The members of each host part of a group, as indices in `ranks`; empty if all are on one host.
 std::vector<std::vector<int>> host_parts(const std::vector<int>& ranks, const HostOfRank& hosts) {
   std::vector<std::vector<int>> parts;
   std::vector<int> hosts_of_parts;
@@ -114,7 +114,7 @@ void apply_deviation(Submission& submission, Deviation deviation) {
   switch (deviation) {
     case Deviation::kNone:
       return;
-    case Deviation::kDType:  // a dtype that is not larger, so the memory is large enough
+    case Deviation::kDType:  // dtypes of one byte, so the memory is large enough
       submission.dtype = submission.dtype == DType::kUInt8 ? DType::kInt8 : DType::kUInt8;
       return;
     case Deviation::kShape:

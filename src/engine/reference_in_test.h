@@ -89,7 +89,7 @@ inline bool is_integer(DType dtype) {
   return code == DLPackCode::kInt || code == DLPackCode::kUInt;
 }
 
-// Returns small values: a product over eight ranks fits into float16 and int8. For bool, 0 and 1.
+// Returns values whose product over eight ranks fits into float16 and int8. Bools are 0 or 1.
 inline Values small_numbers(DType dtype, std::int64_t count, int rank, int seed) {
   Values values(static_cast<std::size_t>(count));
   const bool is_signed = dtype != DType::kBool && row_of(dtype).dlpack_code != DLPackCode::kUInt;

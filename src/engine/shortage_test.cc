@@ -43,7 +43,7 @@ namespace {
 // Injection.
 struct Injection {
   std::atomic<const char*> function_name = nullptr;  // the function; null: no call fails
-  std::atomic<int> calls_left = 0;                   // calls up to and including the one that fails
+  std::atomic<int> calls_left = 0;                   // if this is 1, the next call fails
   std::atomic<int> error = 0;
   std::atomic<bool> has_fired = false;
 };

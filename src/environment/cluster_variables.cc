@@ -35,9 +35,9 @@ bool is_first_type(std::string_view type) {
   return std::ranges::count(kTypesOfFirstProcess, type) > 0;
 }
 
-// Returns the types of processes that we number, without parameter servers and evaluators, in the
-// order of the numbers. The JSON parser sorts the names of an object, so workerpool2 follows
-// workerpool1.
+// Returns the types of the processes that get a number, in the order of these numbers. Parameter
+// servers and evaluators get none. The JSON parser sorts the names of an object, so workerpool2
+// follows workerpool1.
 std::vector<std::string> numbered_types(const Json& cluster) {
   std::vector<std::string> types;
   for (const bool is_first : {true, false})

@@ -49,7 +49,7 @@ std::string first_of_host_list(std::string_view list);
 std::optional<std::uint64_t> leading_number(std::string_view text);
 
 // Returns the leading number of a variable, or `default_value` if the variable is not set. Errors:
-// kFixCall with the name of the `launcher` that should have set it.
+// kFixCall with the name of the `launcher` that should have set the variable.
 Result<int> leading_number_in(const Environment& environment, const char* variable,
                               std::string_view launcher, int default_value);
 

@@ -37,8 +37,9 @@ struct Launcher {
 
 constexpr const char* kPmiRank = "PMI_RANK";
 
-// The first launcher with a rank variable and a size variable that are set counts. srun may start
-// the other launchers, but they hardly ever start srun, so srun comes last.
+// The first launcher in this table whose rank variable and size variable are set is the launcher of
+// this process. srun may start the other launchers, but they hardly ever start srun, so srun comes
+// last.
 constexpr std::array<Launcher, 6> kLaunchers = {{
     {.name = "torchrun",
      .rank_variable = "RANK",
@@ -170,7 +171,8 @@ Status check_secret(const Environment& environment, const Launcher& launcher,
       launcher.name, job.topology.rank, job.topology.size, kSecretFileVariable));
 }
 
-// Empty if the descriptor is not a Unix socket.
+// Returns a line with the pid of the process at the other end of the socket. Empty if the
+// descriptor is not a Unix socket.
 std::string peer_process_line(std::string_view descriptor) {
   ucred peer{};
   socklen_t bytes = sizeof(peer);
@@ -182,7 +184,7 @@ std::string peer_process_line(std::string_view descriptor) {
 }
 
 // The launchers of the hosts are started one by one, so a rank that was left over from an earlier
-// start could join this one, and their data would be mixed.
+// start could join the ranks of this start, and the data of both starts would be mixed.
 Status check_run_id(const Environment& environment, const Launcher& launcher) {
   if (!launcher.is_imitated) return {};
   const std::string_view id = variable_text(environment, kTorchrunJobVariable);

@@ -29,7 +29,7 @@ struct ForeignJob {
 };
 
 // Whether srun has set the variables of PMI beside its own, as it does with some values of its
-// option --mpi. Then MPICH's mpiexec has not started this process.
+// option --mpi. If so, MPICH's mpiexec has not started this process.
 bool has_pmi_of_srun(const Environment& environment);
 
 // The name of Knobs::secret_file in the environment.

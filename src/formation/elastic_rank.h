@@ -14,9 +14,9 @@ bool gets_rank_from_launcher(const EngineOptions& options);
 Status take_elastic_rank(EngineOptions& options);
 // Call it if the worker could not join the epoch after take_elastic_rank(). Returns whether the
 // worker should try again: true if another rank has ended or cannot be reached, or if the
-// connection to the job's Store on another host has ended. `tries` counts the failures in a row. If
-// `tries` is 2, 4, 8 and so on, also writes the failure to standard error, so that the user sees a
-// failure that repeats.
+// connection to the job's Store on another host has ended. `tries` counts the successive failures.
+// If `tries` is 2, 4, 8 and so on, also writes the failure to standard error, so that the user sees
+// a failure that repeats.
 bool may_join_again(const EngineOptions& options, const Status& failure, int tries);
 
 }  // namespace farandole

@@ -27,7 +27,7 @@ class Failpoint {
     kFormationShared,     // the other ranks can map this rank's memory
     kFormationAttached,   // this rank has mapped the memory of the others
     kFormationCounted,    // this rank has reported that it has mapped all memory
-    kFormationCompleted,  // all ranks go on; the keys of the formation still exist
+    kFormationCompleted,  // the formation has succeeded; its keys still exist
     kFormationDeparted,   // this rank has removed its keys
   };
   enum class Action : std::uint8_t {

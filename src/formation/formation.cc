@@ -34,10 +34,11 @@ namespace {
 
 constexpr std::chrono::milliseconds kStartTimeoutMax = std::chrono::hours(24 * 365);
 
-// Returns how many descriptors a rank may have open at once: its own heap, a pidfd of every process
-// of its host, two of the engine's watch thread and, for a short time, the heaps of all these ranks
-// and a segment with its duplicate. Adding a group later also opens a segment and its duplicate. If
-// the ranks share their flight records, there is one more descriptor for each rank.
+// Returns how many descriptors a rank may have open at the same time: one for its own heap, a pidfd
+// of every process of its host, two for the engine's watch thread and, for a short time, the heap
+// of every rank of its host, one segment and the duplicate of this segment. Adding a group later
+// also opens a segment and its duplicate. If the ranks share their flight records, there is one
+// more descriptor for each rank.
 int descriptors_needed(int local_size, bool shares_flight_records) {
   return (shares_flight_records ? 3 : 2) * local_size + 5;
 }
@@ -96,8 +97,8 @@ class FormationProtocol {
     return {};
   }
 
-  // Publishes this rank's record. Then one call of the Store waits for the records of all ranks.
-  // Compares the records that exist even if the formation ends before all ranks have joined,
+  // Publishes this rank's record. Then one call of the Store waits for the records of all ranks. If
+  // the formation ends before all ranks have joined, compares the records that exist all the same,
   // because an error in a record is more precise than the announced result.
   Status find_ranks(Formation& formation) {
     std::vector<std::string> addresses;

@@ -42,7 +42,7 @@ struct Peer {
 // A group of which this rank is a member.
 struct FormedGroup {
   GroupId id = kWorld;
-  std::vector<int> ranks;  // on all hosts, ascending
+  std::vector<int> ranks;  // the members on all hosts, in ascending order
   std::vector<int> hosts;  // for each member: the number of its host
   // The GroupMemory of the members on this host. Engines of one process may share it.
   std::shared_ptr<Segment> segment;

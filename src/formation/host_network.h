@@ -26,7 +26,7 @@ class HostNetwork {
   struct Options {
     std::uint64_t job = 0;         // see job_number(); the same on all ranks
     InterfaceChoice interfaces{};  // chooses the addresses at which to listen
-    std::uint16_t port_first = 0;  // both ports 0: any free port
+    std::uint16_t port_first = 0;  // if both ports are 0: any free port
     std::uint16_t port_last = 0;
     bool seals_data = true;  // the same on all ranks
     TcpOptions tcp{};

@@ -1,6 +1,7 @@
 // Host places: if a launcher other than `farandole run` has started the ranks of a job, the ranks
-// find out here which of them are on the same host. They need this before they share a LocalStore.
-// Each rank publishes a text, its place; ranks with the same place can share a LocalStore.
+// find out here which of them are on the same host. They need this information before they share a
+// LocalStore. Each rank publishes a text, its place; ranks with the same place can share a
+// LocalStore.
 #pragma once
 
 #include <string>

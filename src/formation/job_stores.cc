@@ -155,8 +155,8 @@ Result<StoresAndNetwork> open_stores_and_network(const EngineOptions& options) {
                                .tcp = tcp_options(options.elastic_worker >= 0)};
   FARANDOLE_TRY_ASSIGN(const auto tls,
                        options.context->tls_context(options, start_limit(options).deadline));
-  // The group must be formed in the Store from which the ranks came, even if this Store was lost
-  // after this process had read its rank.
+  // The ranks must form the group in the Store from which they have read their ranks, even if this
+  // Store was lost after this process had read its rank.
   if (is_epoch_of_elastic_job(options)) opened.stores.job = options.context->kept_job_store();
   if (opened.stores.job == nullptr) {
     FARANDOLE_TRY_ASSIGN(opened.stores.job, open_job_store(options, tls, network.interfaces));

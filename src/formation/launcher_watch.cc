@@ -102,7 +102,7 @@ bool LauncherWatch::State::handle_next_notice() {
 }
 
 // If the launcher has not sent kOutlive, the job goes on without this launcher and its workers. So
-// this worker must end at once.
+// this worker must end immediately.
 void LauncherWatch::State::handle_lost_launcher() {
   if (!may_outlive_launcher && !end_announced) kill_own_group();
   is_lost = true;

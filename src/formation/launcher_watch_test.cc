@@ -63,8 +63,9 @@ TEST(LauncherWatch, NeedsTheSocketOfTheLauncher) {
   EXPECT_THAT(watch.status().message(), HasSubstr("should be this worker's socket"));
 }
 
-// Runs `worker` in a child process with its own process group. Meanwhile, calls `action` in the
-// role of the launcher. Returns the exit code of the child, or 128 + the signal that has killed it.
+// Runs `worker` in a child process with its own process group. While the worker runs, calls
+// `action` in the role of the launcher. Returns the exit code of the child, or 128 + the signal
+// that has killed it.
 int exit_code_of_worker(
     Launcher& launcher, const std::function<int()>& worker,
     const std::function<void()>& action = [] {}) {

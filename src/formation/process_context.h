@@ -29,8 +29,9 @@ namespace farandole {
 
 // The memory of an engine's flight record.
 struct FlightMemory {
-  std::shared_ptr<Segment> segment;   // has no other owner
-  std::shared_ptr<void> reservation;  // while it exists, no other engine writes to `segment`
+  std::shared_ptr<Segment> segment;  // this is the only owner
+  // While the reservation exists, no other engine writes to `segment`.
+  std::shared_ptr<void> reservation;
 };
 
 // Any thread may call its functions.

@@ -39,7 +39,7 @@ class HostsAllgather final : public StepBetweenHosts {
   bool read_rows();
   HostCopies::Streams streams() const;
 
-  StepScratch* scratch_;  // owned by the group; used only by this step until it ends
+  StepScratch* scratch_;  // owned by the group; only this step uses it until this step ends
   Allgather::Options options_;
   HostNotes notes_;
   HostWindows windows_;

@@ -44,7 +44,7 @@ class HostsAlltoall final : public StepBetweenHosts {
   }
   std::int64_t splits_bytes() const;
   void copy_kept_part(std::span<const std::byte> payload, std::byte* into) const;
-  // Returns how many rows a member of our host sends to a member of the whole group.
+  // Returns how many rows a member of our host sends to a member on any host.
   std::int64_t rows_sent(int sender_index, int receiver) const;
   // Returns how many rows a member of a host sends to a member of our host.
   std::int64_t rows_received(int sender_host, int sender_index, int receiver_index) const;
@@ -54,7 +54,7 @@ class HostsAlltoall final : public StepBetweenHosts {
   HostStream outgoing_to(int host) const;
   HostStream incoming_from(int host) const;
 
-  StepScratch* scratch_;  // owned by the group; used only by this step until it ends
+  StepScratch* scratch_;  // owned by the group; only this step uses it until this step ends
   Alltoall::Options options_;
   HostNotes notes_;
   HostWindows windows_;

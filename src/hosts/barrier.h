@@ -1,5 +1,5 @@
-// HostsBarrier: a barrier of a group that has members on several hosts. It only exchanges notes.
-// Cost: 2 waits and a one-way latency.
+// HostsBarrier: a barrier of a group that has members on several hosts. The hosts only exchange
+// notes. Cost: 2 waits and a one-way latency.
 #pragma once
 
 #include <vector>

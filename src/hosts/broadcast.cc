@@ -62,7 +62,7 @@ StreamRange HostsBroadcast::chunk(int host, std::int64_t window) const {
   return {begin, std::min(begin + layout_.chunk_bytes(), part_end)};
 }
 
-// The root reads its own data directly. It copies nothing if its output is its input.
+// The root reads its own data directly. If the root's output is its input, nothing is copied.
 void HostsBroadcast::copy_out(StreamRange range, const std::byte* from) const {
   if (is_root()) from = options_.input + range.begin;
   std::byte* const to = options_.output + range.begin;

@@ -14,8 +14,8 @@
 // latency, and the root's host sends (h − 1) n bytes. A larger tensor takes a one-way latency for
 // the notes. After this, each window takes 2 waits and two latencies (one if h = 2), with two
 // windows on the wire. The root's host sends n bytes, and each other host (h − 2)/(h − 1) · n
-// bytes. Each member moves 2n bytes. A member that is alone on its host moves no bytes, or 2n if it
-// is the root and its output is not its input.
+// bytes. A member that is not alone on its host moves 2n bytes. A member that is alone on its host
+// moves 2n bytes if it is the root and its output is not its input; otherwise it moves no bytes.
 #pragma once
 
 #include <array>
@@ -99,7 +99,7 @@ class HostsBroadcast final : public StepBetweenHosts {
 
   Broadcast::Options options_;
   int root_host_ = 0;
-  int root_index_ = 0;  // in the host part of the root
+  int root_index_ = 0;  // the root's index in its host part
   HostNotes notes_;
   HostWindows windows_;
   WindowLayout layout_;

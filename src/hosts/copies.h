@@ -34,11 +34,11 @@ bool compute_row_offsets(StepScratch& scratch, std::int64_t row_bytes);
 class HostCopies {
  public:
   struct Streams {
-    std::vector<HostStream> outgoing = {};  // by destination host, also ours; or one for all hosts
-    std::vector<HostStream> incoming = {};  // by source host; our own is not used
+    std::vector<HostStream> outgoing = {};  // one per destination host, also ours; or one for all
+    std::vector<HostStream> incoming = {};  // one per source host; ours is not used
     std::int64_t longest_bytes = 0;         // bytes of the longest stream between any two hosts
-    // The number of windows, if the streams define where their chunks end; `longest_bytes` is then
-    // not used.
+    // The number of windows, if the streams define where their chunks end. In this case,
+    // `longest_bytes` is not used.
     std::int64_t window_count = 0;
   };
 
@@ -51,9 +51,9 @@ class HostCopies {
 
   // The largest number of bytes of a stream in a window.
   std::int64_t chunk_bytes() const { return layout_.chunk_bytes(); }
-  // Call it only after all members have entered. Returns the number of windows. If the output is
-  // null, this member gets no result. The memory is borrowed until the step has ended. If the step
-  // is given up, the memory stays borrowed until the lane has dropped it.
+  // Call start() only after all members have entered. Returns the number of windows. If the output
+  // is null, this member gets no result. The memory of input and output is borrowed until the step
+  // has ended. If the step is given up, the memory stays borrowed until the lane no longer uses it.
   std::int64_t start(Streams streams, const std::byte* input, std::byte* output);
 
   // These functions implement the algorithm; see BasicHostWindows.

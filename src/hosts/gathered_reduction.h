@@ -67,7 +67,7 @@ class GatheredReduction final : public StepBetweenHosts {
   void collect_inputs(InputOf input_of);
   void reduce_output_range(StreamRange range);
 
-  StepScratch* scratch_;  // owned by the group; used only by this step until it ends
+  StepScratch* scratch_;  // owned by the group; only this step uses it until this step ends
   Options options_;
   HostNotes notes_;
   HostWindows windows_;

@@ -1,7 +1,7 @@
 // HierarchicalAdasum: the Adasum of the averages of hosts, for a group that has members on several
 // hosts. The members of each host average their inputs in shared memory, and the hosts combine
-// these averages. A member that has joined counts as zeros. The flat Adasum, which combines the
-// inputs of all members, is GatheredReduction.
+// these averages. The input of a member that has called join() counts as zeros. The flat Adasum,
+// which combines the inputs of all members, is GatheredReduction.
 //
 // The averages are sent twice: the first pass adds up their dot products, the second pass adds the
 // weighted averages. In a window, local member k averages slice k of the chunk over the members of
@@ -63,11 +63,11 @@ class HierarchicalAdasum final : public StepBetweenHosts {
   std::byte* own_staging_at(std::int64_t offset) const {
     return notes_.entry_barrier().own_staging() + offset;
   }
-  // Where the members of our host stage our slice: the offset in the staging memory of each.
+  // The offset at which each member of our host stages our slice, in the member's staging memory.
   std::int64_t published_offset(std::int64_t window) const {
     return layout_.chunk_offset(window, 0) + own_slice(window).begin - chunk(window).begin;
   }
-  // Where our lane receives the averages of the other hosts: the offset in our staging memory.
+  // The offset at which our lane receives the averages of the other hosts, in our staging memory.
   // After the last window of the first pass, the lane stores its dot products there.
   std::int64_t received_offset(std::int64_t window) const {
     return layout_.slice_offset(window, 0);
@@ -85,7 +85,7 @@ class HierarchicalAdasum final : public StepBetweenHosts {
 
   HostNotes notes_;
   HostWindows windows_;
-  StepScratch* scratch_;  // owned by the group; used only by this step until it ends
+  StepScratch* scratch_;  // owned by the group; only this step uses it until this step ends
   AllreduceOptions tensor_;
   HostSum host_average_;
   HostStream whole_tensor_;
@@ -95,8 +95,9 @@ class HierarchicalAdasum final : public StepBetweenHosts {
   std::int64_t windows_begun_ = 0;     // number of windows whose averages we have begun to send
   std::int64_t windows_combined_ = 0;  // number of windows whose slice we have combined
   bool has_weights_ = false;
-  // The positions in the streams of our lane at which all data of a window is sent and received, by
-  // window modulo 2: they are kept only for the two windows on the wire.
+  // The positions in the streams of our lane at which all data of a window is sent and received.
+  // The index is the window modulo 2, because only the positions of the two windows on the wire are
+  // kept.
   std::array<LaneStreams::Mark, 2> complete_marks_;
 };
 

@@ -16,8 +16,8 @@
 
 namespace farandole {
 
-// Reduces the inputs in the scratch list. Only in an Adasum, an input may be a null pointer, which
-// means zeros.
+// Reduces the inputs in the scratch list. In an Adasum, an input may be a null pointer, which
+// stands for an input of zeros. In other reductions, no input may be null.
 void reduce_inputs(const Reduction& reduction, const StepScratch& scratch, std::byte* output,
                    std::int64_t bytes);
 
@@ -36,8 +36,8 @@ class HostSum {
           const Reduction& reduction)
       : notes_(&notes), scratch_(&scratch), tensor_(&tensor), reduction_(reduction) {}
 
-  // An algorithm calls these functions; see HostNotes. If all members of a host have joined, the
-  // note of the host contains zeros.
+  // An algorithm calls these functions; see HostNotes. If all members of a host have called join(),
+  // the note of this host contains zeros.
   std::int64_t publish_input() const;
   std::optional<NoteHeader> write_note(std::span<std::byte> payload) const;
 

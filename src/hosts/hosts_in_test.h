@@ -68,7 +68,7 @@ class HostsInTest {
   std::vector<std::pair<int, int>> positions_;  // by member: host, index in the host part
 };
 
-// Runs a sequence of calls for all members. The test chooses which member advances next.
+// Runs one sequence of calls on all members. The test chooses which member advances next.
 class HostsRun {
  public:
   HostsRun(HostsInTest& cluster, const std::vector<PreparedCall>& calls)

@@ -29,13 +29,13 @@
 namespace farandole {
 
 struct NoteHeader {
-  // The number of members that contribute data, that is, that have not joined.
+  // The number of members that contribute data: the members that have not called join().
   std::int64_t present_count = 0;
   // A number that must be equal on all hosts, such as the number of bytes of the tensor.
   std::int64_t declared_count = 0;
 };
 
-// The number of bytes of the payloads, by host. It must be the same on all members of all hosts.
+// The number of bytes of each host's payload. All members of all hosts must use equal sizes.
 struct NoteSizes {
   // The largest part of the staging memory that the notes may use.
   static constexpr std::int64_t kStagingBytesMax = 1024 * 1024;
@@ -91,8 +91,8 @@ class HostNotes {
   // have arrived.
   std::byte* own_published_data(std::int64_t bytes) const;
   const std::byte* published_data(int member, std::int64_t bytes) const;
-  // The offset at which the notes end in the staging memory. Behind it, the staging memory of every
-  // member is free for the windows of the step.
+  // The offset at which the notes end in the staging memory. After this offset, the staging memory
+  // of every member is free for the windows of the step.
   std::int64_t end() const { return end_; }
 
   // Call the following functions only after kDone.

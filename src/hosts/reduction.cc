@@ -127,7 +127,7 @@ void HostsReduction::begin(std::int64_t window) {
 }
 
 // Sends our slice of each other host's part to that host: the sum over the members of our host, or
-// directly our input if it is equal to this sum.
+// our input itself if it is equal to this sum.
 void HostsReduction::contribute(std::int64_t window) {
   for (int host = 0; host < parts().hosts(); ++host) {
     const StreamRange own_slice = slice(host, window);
@@ -145,9 +145,9 @@ void HostsReduction::contribute(std::int64_t window) {
 }
 
 // Begins to receive the host sums of a window and, in an allreduce, the results of the previous
-// window. The memory for both is free when the host sums of window − 2 are reduced. This function
-// is called then, long before begin(window). So data that arrives before begin(window) goes
-// directly to its place, without a copy.
+// window. The memory for both is free as soon as the host sums of window − 2 have been reduced. At
+// this time, long before begin(window), this function is called. So data that arrives before
+// begin(window) goes directly to its place, without a copy.
 void HostsReduction::receive(std::int64_t window) {
   if (window > window_count_) return;
   const int our_host = parts().host;

@@ -1,38 +1,39 @@
 // HostsReduction: the allreduce and the reduce-scatter of a group that has members on several
-// hosts. The tensor is divided into one part per host: for an allreduce, into nearly equal ranges;
-// for a reduce-scatter, into the rows that the members of the host get. Each host reduces its
-// inputs to its host sum in shared memory, and sends each part of the host sum to the host of this
-// part. That host adds the host sums of its part. In an allreduce, it then sends the result to all
-// hosts.
+// hosts. The tensor is divided into one part per host. In an allreduce, the parts are nearly equal
+// ranges. In a reduce-scatter, the part of a host consists of the rows that the members of this
+// host get. Each host reduces its inputs to its host sum in shared memory, and sends each part of
+// the host sum to the host of this part. The host of a part adds the host sums of this part. In an
+// allreduce, this host then sends the result to all hosts.
 //
 // In a window, local member k reduces slice k of every chunk over the members of its host and sends
 // it through lane k. A lane sends R0 R1 G0 R2 G1 … : Rw is its slice of the host sums of window w.
-// Gw is its slice of the results of window w; a reduce-scatter has no Gw. Sender and receiver keep
-// to this order. So a member sends Gw when it has begun window w + 1 and has received Rw from all
+// Gw is its slice of the results of window w; a reduce-scatter has no Gw. Sender and receiver use
+// this order. So a member sends Gw when it has begun window w + 1 and has received Rw from all
 // hosts.
 //
 // Sums are formed in rank order on each host, and then over the hosts in the order of hosts. All
 // members get the same bits, but these may differ from the result of a group on one host. Inputs of
 // type float16 and bfloat16 are added in float32 and rounded to their type twice: the host sum
 // before it is sent, and the result. The prescale is applied to the inputs; the postscale and the
-// division of an average are applied to the result. If all members of a host have joined, the host
-// sends no host sum.
+// division of an average are applied to the result. If all members of a host have called join(),
+// the host sends no host sum.
 //
-// If a member is alone on its host and has not joined, it stages and fetches nothing: it sends from
-// its input and receives the results into its output. Only the host sums of other hosts arrive in
-// its staging memory. The output may be the input, because a host sends the result of a slice only
-// after it has received our contribution to this slice. If there is a prescale, the member sends
-// scaled copies of its input from its staging memory.
+// If a member is alone on its host and has not called join(), it stages and fetches nothing: it
+// sends from its input and receives the results into its output. Only the host sums of other hosts
+// arrive in its staging memory. The output may be the input, because a host sends the result of a
+// slice only after it has received our contribution to this slice. If there is a prescale, the
+// member sends scaled copies of its input from its staging memory.
 //
 // Cost for n bytes on h hosts with p members and L lanes each:
 // - if the notes can carry the host sum: 2 waits and a one-way latency; each host sends (h − 1) n
 //   bytes, local member 0 moves (p + 1) n bytes and each member (h + 1) n bytes;
-// - otherwise: 2 waits, and 2 per window; a one-way latency for the notes, and then per window one,
-//   or two in an allreduce, with two windows on the wire. Each host sends 2 (h − 1)/h · n bytes in
-//   an allreduce, the lower bound, and half of that in a reduce-scatter. Each member moves
-//   (2 − 2/L) n bytes to stage and 2n to fetch (2/(hp) · n in a reduce-scatter). A member with a
-//   lane also moves (p + 1)/L · n bytes for the host sums and (h + 1)/(hL) · n for the results. If
-//   p is 1, a member moves (h + 1)/h · n bytes in all, and 2n more if there is a prescale.
+// - otherwise: 2 waits for the notes and 2 waits per window; a one-way latency for the notes, and
+//   then one latency per window (two in an allreduce), with two windows on the wire. Each host
+//   sends 2 (h − 1)/h · n bytes in an allreduce, which is the lower bound, and half of this number
+//   in a reduce-scatter. Each member moves (2 − 2/L) n bytes to stage and 2n to fetch (2/(hp) · n
+//   in a reduce-scatter). A member with a lane also moves (p + 1)/L · n bytes for the host sums and
+//   (h + 1)/(hL) · n for the results. If p is 1, a member moves (h + 1)/h · n bytes in all, and 2n
+//   more if there is a prescale.
 #pragma once
 
 #include <array>
@@ -69,7 +70,7 @@ class HostsReduction final : public StepBetweenHosts {
                                                std::int64_t row_bytes);
 
   // supports() and check_reduction() must be ok. The memory is borrowed until the step has ended.
-  // If the step is given up, the memory stays borrowed until the lane has dropped it.
+  // If the step is given up, the memory stays borrowed until the lane no longer uses it.
   HostsReduction(Group& group, const StepIdentity& identity, Options options);
 
   Progress advance() override { return advance_between_hosts(notes_, windows_, *this, *this); }
@@ -140,7 +141,7 @@ class HostsReduction final : public StepBetweenHosts {
 
   HostNotes notes_;
   HostWindows windows_;
-  StepScratch* scratch_;  // owned by the group; used only by this step until it ends
+  StepScratch* scratch_;  // owned by the group; only this step uses it until this step ends
   Options options_;
   HostSum host_sum_;
   WindowLayout layout_;

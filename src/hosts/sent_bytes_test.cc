@@ -51,7 +51,7 @@ TEST(HostsReduction, small_tensors_travel_in_the_notes) {
               std::vector<std::uint64_t>(2, 0));
 }
 
-// All members of host 1 have joined. So this host sends results but no host sum.
+// All members of host 1 have called join(). So this host sends results, but no host sum.
 TEST(HostsReduction, a_host_without_data_sends_no_host_sum) {
   const HostMembers parts = {{0, 1}, {2, 3}};
   CallInTest call = call_of(parts, Operation::kAllreduce, 32 * 1000);
@@ -79,7 +79,7 @@ TEST(HostsBroadcast, no_host_sends_the_tensor_more_than_once) {
             (std::vector<std::uint64_t>{4 * 320'000, 4 * 320'000, 4 * 480'000, 4 * 320'000}));
 }
 
-// If a host waited for the whole slice, its links to other hosts would often be idle.
+// If a host waited for a whole slice before it forwards the slice, its links would often be idle.
 TEST(HostsBroadcast, a_slice_is_forwarded_while_the_rest_of_it_comes) {
   const HostMembers parts = {{0}, {1}, {2}};
   const std::int64_t bytes = 2 * WindowLayout::kChunkBytesMax;

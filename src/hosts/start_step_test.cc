@@ -99,7 +99,7 @@ TEST_P(HostsGuarantees, hosts_in_different_steps_mispredict_and_may_enter_again)
 }
 
 // Member 2 enters another step than the other members of its host, so this host never tells the
-// other hosts that it has entered the step.
+// other hosts that all its members have entered the step.
 TEST_P(HostsGuarantees, a_misprediction_on_one_host_leaves_the_others_waiting) {
   std::vector<StepIdentity> identities(kMembers, step_identity(1));
   identities[2].id = 8;

@@ -15,8 +15,8 @@ WindowLayout::WindowLayout(const HostNotes& notes, int chunks, int slices)
   CHECK(chunks * chunk_bytes_ + slices * slice_bytes_ <= half_bytes_, "a window fits into a half");
 }
 
-// A slice has at most chunk / lanes + kPieceAlignment bytes. If the chunks and slices do not fit,
-// the result is zero or negative.
+// A slice has at most chunk / lanes + kPieceAlignment bytes. If the chunks and slices do not fit
+// into half of the staging memory, returns zero or a negative number.
 std::int64_t WindowLayout::chunk_bytes_for(std::int64_t half_bytes, const HostParts& parts,
                                            std::int64_t chunks, std::int64_t slices) {
   const std::int64_t lanes = parts.lanes();

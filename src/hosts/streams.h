@@ -22,7 +22,7 @@ struct StreamRange {
   std::int64_t bytes() const { return end - begin; }
 };
 
-// As Block::sender or Block::receiver, this value means all members of the host.
+// If Block::sender or Block::receiver has this value, it stands for all members of the host.
 inline constexpr int kAllOfHost = -1;
 
 // Bytes that go from one member to another. Members are indices in their host parts.
@@ -33,7 +33,7 @@ struct Block {
   std::int64_t bytes = 0;
   std::int64_t input_offset = 0;   // where the block begins in the input
   std::int64_t output_offset = 0;  // where the block begins in the output of a member that gets it
-  std::int64_t begin = 0;          // where the block begins in the stream; add() sets it
+  std::int64_t begin = 0;          // where the block begins in the stream; set by add()
 
   bool is_for(int member) const { return receiver == member || receiver == kAllOfHost; }
 };
@@ -121,7 +121,7 @@ class WindowLayout {
     return chunk_offset(window, chunk_count_) + index * slice_bytes_;
   }
 
-  // Whether this many chunks and slices fit after notes of this size.
+  // Whether this many chunks and slices fit into the staging memory after notes of this size.
   static bool fits(std::int64_t notes_bytes, const HostParts& parts, int chunks, int slices) {
     return chunk_bytes_for(half_bytes_after(notes_bytes), parts, chunks, slices) > 0;
   }

@@ -12,7 +12,7 @@ namespace {
 // Records the calls of HostWindows.
 struct Recorder {
   std::string text = {};
-  std::int64_t complete_windows = 1 << 20;  // windows with all results of this member
+  std::int64_t complete_windows = 1 << 20;  // windows of which this member has all results
   bool drives = false;
 
   void add(char letter, std::int64_t window) {

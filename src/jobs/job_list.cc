@@ -79,7 +79,7 @@ std::unique_ptr<SegmentView> open_segment(pid_t agent, std::string_view name) {
 
 struct FoundSheet {
   bool exists = false;
-  std::optional<SheetJob> job;  // empty if the record cannot be read
+  std::optional<SheetJob> job;  // empty if the sheet cannot be read
 };
 
 FoundSheet find_job_sheet(pid_t agent) {
@@ -102,7 +102,7 @@ FlightReport flight_report_of(pid_t agent, const SheetWorker& worker) {
 }
 
 // Adds the workers of the other nodes, which only node 0 knows. Adds all of them or none: if a rank
-// were left out, every call would seem to wait for it.
+// were left out, every call would seem to wait for this rank.
 void add_workers_of_other_nodes(const SheetJob& sheet, std::vector<WatchedWorker>& workers) {
   if (sheet.first_rank > 0 || static_cast<int>(workers.size()) == sheet.size) return;
   const auto reports = open_segment(sheet.agent, kWorkerReportsName);

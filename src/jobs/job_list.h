@@ -12,7 +12,7 @@ namespace farandole {
 
 struct JobList {
   std::vector<JobStatus> jobs;  // by pid
-  // Launchers that have another version or protected memory.
+  // Launchers whose jobs are not listed, because they have another version or protected memory.
   std::vector<pid_t> unreadable_launchers;
 };
 

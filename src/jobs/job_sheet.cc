@@ -45,7 +45,8 @@ struct FixedText {
   }
 };
 
-// Written once. The magic number is written last. A reader that sees it can read the other fields.
+// Written once. The magic number is written last, so a reader that sees the magic number can read
+// the other fields.
 struct Header {
   std::atomic<std::uint64_t> magic;
   std::uint32_t format;

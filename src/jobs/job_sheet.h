@@ -1,7 +1,7 @@
 // Job sheet: a table of the job's workers in the launcher's memory, for other processes of the same
-// user. For each worker, the table has the state, and the number of the launcher's descriptor of
-// the worker's flight record. Only a process that may open the launcher's descriptors in /proc can
-// read the table.
+// user. For each worker, the table has the worker's state and a number. This is the number of the
+// descriptor by which the launcher has the worker's flight record. Only a process that may open the
+// launcher's descriptors in /proc can read the table.
 #pragma once
 
 #include <sys/types.h>
@@ -43,8 +43,8 @@ struct SheetJob {
   std::string host;
   std::string command;               // in shell syntax; a long command is cut
   int size = 0;                      // the number of ranks on all hosts
-  int first_rank = 0;                // the rank of the first worker; not 0 on the second host
-  std::vector<SheetWorker> workers;  // of this host, by local rank
+  int first_rank = 0;                // the rank of the first worker; 0 only on the first host
+  std::vector<SheetWorker> workers;  // the workers of this host, by local rank
 };
 
 // The writing side. Only one thread may use it.

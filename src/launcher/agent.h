@@ -13,7 +13,7 @@ struct AgentSetup {
   const JobOptions& options;
   const OriginalProcessState& original_state;
   // A pidfd of the foreground process. When that process ends, the job ends. But if the job is
-  // elastic and on this host only, its workers first go on to their next commit.
+  // elastic and on this host only, its workers first run until their next commit.
   const Descriptor& foreground_pidfd;
   const Descriptor& signal_descriptor;  // a signalfd; its signals are blocked
   // In an elastic job with a driver: a borrowed pipe into which the foreground process writes a

@@ -70,13 +70,14 @@ bool Agent::begin_to_leave(int signal) {
 void Agent::end_at_next_commit(const std::string& why, Duration limit) {
   if (!elastic_ || !supervision_ || job_is_over_ || supervision_->ends_at_next_commit()) return;
   perform(supervision_->end_at_next_commit(why, limit, now()));
-  if (!supervision_->ends_at_next_commit()) return;  // the job was ending before
+  if (!supervision_->ends_at_next_commit()) return;  // the job was already ending
   worker_notices_.send_end(why, limit);
   output_.drop_when_full();
   handle_signal(SIGCONT);  // a worker that SIGSTOP has stopped could not save its state
 }
 
-// If the job is on several hosts, the job loses only this node, and the other nodes go on.
+// Call it when the foreground process has ended. If the job is on several hosts, it loses only this
+// node, and the other nodes go on.
 void Agent::handle_foreground_loss() {
   requests_.foreground_is_gone = true;
   if (!nodes_) end_at_next_commit("the foreground process of the launcher was killed", kEndLimit);

@@ -22,7 +22,8 @@ void Agent::serve_until_others_have_ended() {
 
 void Agent::handle_closed_output() {
   if (supervision_->ends_at_next_commit() || driver_loss_.is_lost()) return;
-  // The driver reads our output until it ends. So closed output means that the driver is lost.
+  // The driver reads our output until the driver ends. So closed output means that the driver is
+  // lost.
   if (elastic_ && setup_.options.has_driver) return record_driver_loss();
   perform(supervision_->signal_received(SIGPIPE, now()));
 }
@@ -70,7 +71,7 @@ int Agent::finish(int exit_code) {
   }
   end_descendants(now() + Supervision::kKillTime);
   if (requests_.foreground_is_gone) {
-    if (supervision_ && elastic_) output_.read_remaining();  // the ranks' files need this output
+    if (supervision_ && elastic_) output_.read_remaining();  // for the output files of the ranks
     return exit_code;
   }
   output_.read_remaining();
@@ -134,8 +135,8 @@ void Agent::wait_with_nodes(TimePoint limit) {
   serve_nodes();
 }
 
-// Adds the timelines of the other nodes to that of node 0. The exit code is known before, and does
-// not depend on the timelines.
+// Adds the timelines of the other nodes to that of node 0. The exit code of the job is already
+// known at this time, so it does not depend on the timelines.
 void Agent::collect_timelines() {
   if (!timelines_) return;
   const NodeLink& link = nodes_->link();

@@ -409,7 +409,8 @@ void Agent::handle_stops() {
   }
 }
 
-// While a debugger traces a worker that has ended, only the debugger can reap it.
+// Tries again to reap the workers that have ended and are traced. While a debugger traces such a
+// worker, only the debugger can reap it.
 void Agent::reap_traced() {
   for (const int local_rank : std::exchange(unreaped_workers_, {})) handle_worker_end(local_rank);
 }

@@ -132,10 +132,10 @@ class Agent {
   JobOutput output_;
   DriverReports driver_reports_;
   std::unique_ptr<JobSheet> sheet_;               // what `farandole status` reads
-  std::unique_ptr<WorkerReports> other_workers_;  // of other nodes' workers; only on node 0
+  std::unique_ptr<WorkerReports> other_workers_;  // reports of other nodes' workers; only on node 0
   WorkerTable workers_;
   std::vector<int> unreaped_workers_;  // local ranks that have ended, but cannot be reaped yet
-  WorkerNotices worker_notices_;       // of an elastic job
+  WorkerNotices worker_notices_;       // only used in an elastic job
   std::optional<Supervision> supervision_;
   std::unique_ptr<ElasticNode> elastic_;         // null: the number of workers is fixed
   std::optional<TimelineCollection> timelines_;  // empty if the job is on this host only
@@ -145,7 +145,7 @@ class Agent {
   TimePoint last_memory_sample_ = now();
   Status nodes_failure_;  // why this node cannot take part in the job
   EndRequests requests_;
-  DriverLoss driver_loss_;  // of an elastic job
+  DriverLoss driver_loss_;  // only used in an elastic job
   CommonEnd common_end_;
   bool user_stopped_job_ = false;
   bool job_is_over_ = false;

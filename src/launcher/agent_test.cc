@@ -195,7 +195,7 @@ TEST(Agent, PassesSignalsOnToItsWorkers) {
 }
 
 // A job of two workers. When their launcher tells them to end, they run `end_script`. Before that
-// message, they get another one, which says only that they may outlive their launcher.
+// message, they get another message, which says only that they may outlive their launcher.
 JobOptions job_that_ends_with(const std::string& end_script) {
   JobOptions options =
       shell_job(2,
@@ -258,7 +258,7 @@ TEST(Agent, EndsProcessesThatWorkersLeaveBehind) {
   EXPECT_TRUE(is_gone(agent.number_after("child ")));
 }
 
-// While a process traces a worker, only this process can reap the worker.
+// While a process traces a worker, only the tracing process can reap the worker.
 TEST(Agent, NoticesTheEndOfATracedWorker) {
   LauncherInTest agent(agent_of(shell_job(
       2,
@@ -272,7 +272,7 @@ TEST(Agent, NoticesTheEndOfATracedWorker) {
   siginfo_t end{};
   EXPECT_EQ(::waitid(P_PID, static_cast<id_t>(traced_worker), &end, WEXITED | WNOWAIT | __WALL), 0);
   agent.send_signal(SIGUSR1);
-  agent.read_until("heard");  // the launcher has already tried to reap the traced worker
+  agent.read_until("heard");  // by now, the launcher has tried to reap the traced worker
   EXPECT_EQ(::waitpid(traced_worker, nullptr, __WALL), traced_worker);
   EXPECT_EQ(agent.wait_for_end(), 128 + SIGKILL);
   EXPECT_THAT(agent.output(), HasSubstr("killed by signal 9 (SIGKILL)"));

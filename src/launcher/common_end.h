@@ -65,7 +65,7 @@ class CommonEnd {
     bool has_failed_itself = false;
     bool is_first_node = false;
     bool is_elastic = false;
-    bool node_0_reports = false;  // node 0 shows the user how the job has failed
+    bool node_0_reports = false;  // whether node 0 tells the user how the job failed
   };
   // Call it if a rank of another node has made this node fail. It tells the other nodes that this
   // node has ended. Then it waits until `cause_is_known`, or until all nodes have ended. The wait
@@ -73,10 +73,10 @@ class CommonEnd {
   void wait_for_cause(const OwnEnd& own_end, const std::function<bool()>& cause_is_known,
                       NodeLink& link, const WaitForNodes& wait);
   // Waits until all nodes have ended, so that each launcher knows how the job ended, and returns
-  // the exit code of the first failure. While node 0 waits, it serves the job's Store. Then it
-  // tells the other launchers the exit code: all launchers must return the same one, because mpirun
-  // returns the first exit code that it sees. If this node has failed, one time limit applies to
-  // this function and wait_for_cause() together.
+  // the exit code of the first failure. While node 0 waits, it serves the job's Store. After the
+  // wait, node 0 tells the other launchers the exit code. All launchers must return the same exit
+  // code, because mpirun returns the first one that it sees. If this node has failed, one time
+  // limit applies to this function and wait_for_cause() together.
   int wait_for_exit_code(const OwnEnd& own_end, NodeLink& link, const WaitForNodes& wait);
 
  private:
@@ -91,7 +91,7 @@ class CommonEnd {
   std::vector<NodeEnd> other_ends_;  // node 0: how the other nodes have ended
   bool has_told_own_failure_ = false;
   bool has_told_own_end_ = false;
-  std::optional<TimePoint> wait_limit_;  // of all waits after a failure, together
+  std::optional<TimePoint> wait_limit_;  // one limit for all waits after a failure together
 };
 
 }  // namespace farandole

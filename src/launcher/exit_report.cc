@@ -11,7 +11,7 @@ void report_exit(StoreServer& store, int rank, const std::string& end_text) {
       keys::text_value(end_text + " before all ranks had joined the job in init()");
   for (const std::int64_t epoch : {*formations_begun, *formations_begun + 1}) {
     if (epoch == 0) continue;  // the worker has not called init() yet
-    // An error is ignored: it means that the key already has a value, which the store keeps.
+    // Errors are ignored: an error means that the key already has a value, which the store keeps.
     (void)store.set(keys::complete(epoch), encoded);
   }
 }

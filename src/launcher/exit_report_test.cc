@@ -36,7 +36,7 @@ TEST_F(ExitReportTest, AWorkerThatEndsInAFormationFailsItAndTheNext) {
 TEST_F(ExitReportTest, AWorkerThatEndsAfterAFormationFailsTheNext) {
   ASSERT_TRUE(server_->add(keys::formations(1), 1).ok());
   ASSERT_TRUE(server_->set(keys::complete(1), {})
-                  .ok());  // as a member writes it when the formation is complete
+                  .ok());  // a member writes this value when the formation is complete
   report_exit(*server_, 1, "rank 1 (pid 12) has exited with code 0");
   EXPECT_TRUE(exists(keys::complete(2)));
 }

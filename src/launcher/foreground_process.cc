@@ -75,8 +75,8 @@ struct DriverConnection {
 };
 
 // Forwards signals until the agent has ended. The agent is in its own process group, so that a
-// Ctrl-C reaches the agent only once, through this process. `parent` is the pidfd of another
-// process, or invalid; if that process ends, the agent gets SIGTERM.
+// Ctrl-C reaches the agent only once, through this process. `parent_pidfd` is for another process,
+// or invalid; if that process ends, the agent gets SIGTERM.
 ProcessEnd forward_signals(pid_t agent, const Descriptor& signals, DriverConnection& driver,
                            Descriptor parent_pidfd) {
   std::optional<TimePoint> kill_at;
@@ -135,11 +135,11 @@ void wait_for_workers(const Descriptor& signals, const std::string& agent_loss) 
   }
 }
 
-// A driver on this host is our parent, and the kernel would kill us when it ends. This function
-// prevents that kill, because our standard input also tells us that the driver has ended. Then the
-// function makes the pipe by which the agent learns of the driver's end, and returns the end of the
-// pipe that the agent reads. If the pipe cannot be made, the agent is killed when the driver is
-// lost.
+// If the driver is on this host, it is our parent, and the kernel would kill us when the driver
+// ends. This function prevents that kill, because we notice the end of the driver by the end of our
+// standard input. Then the function makes the pipe by which the agent learns of the driver's end,
+// and returns the end of the pipe that the agent reads. If the pipe cannot be made, the agent is
+// killed when the driver is lost.
 Descriptor make_driver_loss_pipe(DriverConnection& driver) {
   ::prctl(PR_SET_PDEATHSIG, 0);
   std::array<int, 2> ends{-1, -1};

@@ -48,7 +48,7 @@ TEST(ForegroundProcess, ForwardsTheSignalThatEndsTheJob) {
 }
 
 // SIGHUP is ignored, as under nohup. The foreground process handles pending signals in the order of
-// their numbers, so it would handle SIGHUP first.
+// their numbers. So if it did not ignore SIGHUP, it would handle SIGHUP before SIGUSR1.
 TEST(ForegroundProcess, AnIgnoredSignalStaysIgnored) {
   const JobOptions options = shell_job(1, waiting_script("trap 'exit 5' USR1"));
   LauncherInTest foreground_process([&options] {

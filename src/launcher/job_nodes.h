@@ -21,9 +21,9 @@ namespace farandole {
 // Only one thread may use it.
 class JobNodes {
  public:
-  // Reads the secret and begins to connect to the other nodes; NodeLink::advance() continues. Call
-  // it in the process that keeps the object, because forked children do not get the secret. Errors:
-  // kFixCall if the file cannot be the secret; kStop.
+  // Reads the secret and begins to connect to the other nodes. NodeLink::advance() then makes the
+  // connections. Call it in the process that keeps the object, because forked children do not get
+  // the secret. Errors: kFixCall if the file cannot be the secret; kStop.
   static Result<std::unique_ptr<JobNodes>> begin_to_join(const NodeOptions& options,
                                                          const SecretSource& source, TimePoint now);
 

@@ -21,7 +21,7 @@ namespace farandole {
 // follow the job and communicate with the workers. All are borrowed and close-on-exec; the caller
 // has the other ends.
 struct CallerDescriptors {
-  int pidfd = -1;   // of the caller; the job ends when the caller ends; −1: none
+  int pidfd = -1;   // a pidfd of the caller; the job ends with the caller; −1: none
   int report = -1;  // a pipe to which CallerReport writes; −1: none
   int door = -1;    // a socket for open_channel(); −1: there are no channels
   // For each local rank: a descriptor that the worker inherits; empty: none.
@@ -32,13 +32,14 @@ struct CallerDescriptors {
 
 // Where the launcher reads the job's secret.
 struct SecretSource {
-  std::string path;  // of a file
-  // Of memory that begins with the 32 bytes of the secret; borrowed; −1: read the file.
+  std::string path;  // the path of a file with the secret
+  // A descriptor of memory that begins with the 32 bytes of the secret. It is borrowed. −1: the
+  // launcher reads the file instead.
   int descriptor = -1;
 };
 
 struct JobOptions {
-  int workers = 1;                   // on this node; 0: see NodeOptions
+  int workers = 1;                   // the workers on this node; 0: see NodeOptions
   std::vector<std::string> command;  // the program and its arguments
   // Environment variables that every worker gets. They override inherited variables.
   std::vector<std::pair<std::string, std::string>> variables;
@@ -64,7 +65,7 @@ struct JobOptions {
   // Whether the job ends when the parent process of this launcher ends. A scheduler may end a job
   // by killing this parent.
   bool ends_with_parent = false;
-  SecretSource secret;  // of the job, if there are several hosts
+  SecretSource secret;  // the job's secret; used only if there are several hosts
 };
 
 }  // namespace farandole

@@ -177,7 +177,7 @@ void StallReports::show_stack(TimePoint now) {
   if (!stack) return;
   StackReport report;
   if (!stack->lines.empty()) {
-    // All workers of this node are on one host.
+    // All workers of this node are on one host, so the host of the first worker is that of all.
     report.lines.push_back(
         format_text("rank {} ({}, pid {}) is here, innermost call first:", stack->worker.rank,
                     workers_.of_this_node().front().host, stack->worker.pid));

@@ -50,7 +50,7 @@ class StallReports {
     answers_.clear();
   }
 
-  // As the functions of StallWatch with these names.
+  // These functions call the functions of StallWatch that have the same names.
   void set_warn_after(std::int64_t seconds) { watch_.set_warn_after(seconds); }
   void job_continued(TimePoint now) { watch_.job_continued(now); }
 

@@ -89,7 +89,8 @@ void TimelineCollection::warn_not_collected(const std::string& why) const {
 }
 
 Status TimelineCollection::open_own_file(const TraceHead& head, std::string& first_event) {
-  // Without workers, node 0 has a file only if it shares one with another node.
+  // If node 0 has no workers, its file may exist already, because another node writes to the same
+  // file. Otherwise, open() makes the file.
   FARANDOLE_TRY_ASSIGN(file_, layout_.local_size() == 0
                                   ? TraceFile::open(target_.path, head)
                                   : TraceFile::open_existing(target_.path, head.job));

@@ -158,7 +158,7 @@ TEST_F(TimelineCollectionTest, ASharedFileGetsEachEventOnce) {
   EXPECT_TRUE(node_0.collection.is_over());
   EXPECT_EQ(read(path(0)),
             trace_line_of(2) + trace_line_of(0) + trace_line_of(1) + trace_line_of(3));
-  // Nodes 1 and 2 share a file: each of them sends its own ranks.
+  // Nodes 1 and 2 share a file: each of these nodes sends only the events of its own ranks.
   write(folder_ + "/a", trace_line_of(0));
   write(folder_ + "/b", trace_line_of(3) + trace_line_of(2) + trace_line_of(3, "y"));
   Node first(0, folder_ + "/a");

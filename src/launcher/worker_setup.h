@@ -60,7 +60,7 @@ class WorkerSetup {
   FrameworkAddresses framework_addresses(const NodeLayout& layout, const JobNodes* nodes) const;
 
   const JobOptions& options_;
-  std::optional<ReservedPort> master_port_;  // MASTER_PORT, until the job ends
+  std::optional<ReservedPort> master_port_;  // MASTER_PORT, reserved until the job ends
   FrameworkPorts framework_ports_;
   std::vector<EnvironmentVariable> inherited_variables_;
   std::vector<EnvironmentVariable> default_variables_;  // a value of the user overrides a default

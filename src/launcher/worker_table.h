@@ -32,7 +32,7 @@ class WorkerTable {
   FlightReport flight_report(int local_rank) const;
   // Sends the signal to the process group of a worker that has started.
   void send_signal(int local_rank, int number) const;
-  // What the workers do now, on this host.
+  // Returns what each worker of this node does now. `host` is the name of this host.
   std::vector<WatchedWorker> watched_workers(const std::string& host,
                                              const Supervision& supervision) const;
 

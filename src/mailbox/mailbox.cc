@@ -390,7 +390,7 @@ bool Mailbox::send_envelopes(Peer& to_peer, std::vector<Record*>& finished) {
   return progressed;
 }
 
-// Sends one message after another, until there is no more room.
+// Sends one message after another, until the ring or the channel has no more room.
 bool Mailbox::send_data(Peer& to_peer, std::vector<Record*>& finished) {
   bool progressed = false;
   for (int count = 0; count < kEnvelopesPerRound && !to_peer.accepted_ids.empty(); ++count) {

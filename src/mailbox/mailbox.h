@@ -32,7 +32,7 @@ class Mailbox {
   struct Transports {   // how this rank reaches the other ranks
     std::byte* memory;  // bytes_needed() bytes that the local ranks share; they are zero at first
     std::vector<int> local_ranks;  // the ranks on this host, ascending
-    // to the ranks on other hosts; null if all ranks are on this host
+    // the channels to the ranks on other hosts; null if all ranks are on this host
     Channels* channels = nullptr;
   };
   // All borrowed objects must outlive this one.
@@ -163,7 +163,7 @@ class Mailbox {
   const Clock& clock_;
   Channels* const channels_;
   const MessageRing::Counter* sent_to_this_rank_ = nullptr;  // written by ranks on this host
-  std::uint32_t count_at_last_read_ = 0;  // the value of `sent_to_this_rank_` then
+  std::uint32_t count_at_last_read_ = 0;  // the value of `sent_to_this_rank_` at the last read
   std::vector<Peer> peers_;               // by rank; the entry of this rank is not used
   std::deque<PostedReceive> posted_receives_;
   std::uint64_t offers_arrived_ = 0;

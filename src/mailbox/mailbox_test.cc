@@ -401,7 +401,7 @@ using MessageKey = std::tuple<int, int, int, std::string>;  // from, to, tag, ch
 
 struct Plan {
   std::vector<std::vector<PlannedCall>> programs;          // by rank
-  std::map<MessageKey, std::vector<unsigned>> sent_seeds;  // the seeds, in order
+  std::map<MessageKey, std::vector<unsigned>> sent_seeds;  // the seeds of the messages, in order
 };
 
 // Adds messages to one receiver with one tag and channel.

@@ -29,7 +29,7 @@ void Membership::slot_leaves(int worker) {
   slot(worker).is_leaving = slot(worker).is_running;
 }
 
-// A worker that was about to leave stays, unless enough other workers run by now.
+// If a worker of this slot was about to leave, it stays, unless enough other workers already run.
 void Membership::slot_opened(int worker) {
   slot(worker).is_closed = false;
   if (count_staying_workers() < options_.workers_max) slot(worker).is_leaving = false;
@@ -331,8 +331,8 @@ std::vector<int> Membership::next_members() const {
     members.push_back(worker);
     has_rank_0 = has_rank_0 || may_have_rank_0(worker);
   }
-  // If these workers cannot continue alone, some leaving workers stay for now. First, one that can
-  // have rank 0 is added, then as many as the minimum requires.
+  // If these workers cannot continue alone, some leaving workers stay for now. First a leaving
+  // worker that can have rank 0 is added, and then as many leaving workers as the minimum requires.
   for (const bool for_rank_0 : {true, false}) {
     for (int worker = 0; worker < slot_count(); ++worker) {
       const bool is_enough =

@@ -52,7 +52,8 @@ class Membership {
     std::chrono::seconds stopped_time_max{10};
     // How long the members wait for enough workers.
     std::chrono::seconds shortage_max{600};
-    // How long workers wait for others before the user is told which ones are late; 0: never.
+    // How long workers wait for others before the user is told which workers are late. If this is
+    // 0, the user is never told.
     std::chrono::seconds notice_after{10};
   };
 
@@ -75,7 +76,7 @@ class Membership {
   void slot_closed(int worker) { slot(worker).is_closed = true; }
   // The host is about to leave: no worker can be started in this slot, and the worker of the slot
   // ends at the next change of the members. The worker stays a member while no other worker has the
-  // state of the training, or while the others would be too few.
+  // state of the training, or while there would be too few workers without this worker.
   void slot_leaves(int worker);
   // Workers can be started in this slot again.
   void slot_opened(int worker);
@@ -89,7 +90,7 @@ class Membership {
     std::vector<int> members_of_older_groups{};
     std::int64_t state_epoch = 0;         // see state_epoch()
     std::int64_t newest_epoch = 0;        // the newest epoch, if it is later than last_epoch
-    bool lost_launcher_was_first = true;  // the lost launcher was the first one of node 0
+    bool lost_launcher_was_first = true;  // no other launcher of node 0 was lost before
   };
   // Continues a job whose launcher was lost. Before this call, call worker_started() for all
   // running workers. Call this function once, before the first decide(). rank_wanted() may reveal a
@@ -114,8 +115,8 @@ class Membership {
   // The time at which decide() must be called again, even if nothing happens before.
   std::optional<TimePoint> deadline() const;
 
-  // Call it if a worker has had the state of the training. Then workers without the state cannot
-  // start the training from the beginning.
+  // Call it if a worker has had the state of the training. From then on, workers without the state
+  // cannot start the training from the beginning.
   void set_any_worker_had_state() { any_worker_had_state_ = true; }
   // Whether any worker with the state of the training has asked for a rank.
   bool any_worker_had_state() const { return any_worker_had_state_; }

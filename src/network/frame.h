@@ -45,12 +45,12 @@ using FrameHeaderBytes = std::array<std::byte, kFrameHeaderBytes>;
 // Returns the size of the longest payload of a frame of this type; empty if there is no such type.
 std::optional<std::uint32_t> payload_bytes_max(FrameType type);
 
-// The length must be within payload_bytes_max().
+// `header.length` must not exceed payload_bytes_max() of `header.type`.
 FrameHeaderBytes encode_frame_header(const FrameHeader& header);
 
 // Errors: kRebuildGroup if these bytes do not begin a frame of this version, or if the frame has an
-// unknown type, a flag, or a payload above the limit of its type. The text names the field. The
-// connection must then be closed, because it is unknown where the next frame begins.
+// unknown type, flags other than 0, or a payload above the limit of its type. The text names the
+// field. The connection must then be closed, because it is unknown where the next frame begins.
 Result<FrameHeader> parse_frame_header(std::span<const std::byte, kFrameHeaderBytes> bytes);
 
 // Collects a header that arrives in pieces:
@@ -62,7 +62,7 @@ class FrameHeaderReader {
   std::span<std::byte> space() { return std::span(bytes_).subspan(count_); }
   void mark_filled(std::size_t count);
   bool complete() const { return count_ == kFrameHeaderBytes; }
-  bool has_begun() const { return count_ > 0; }  // bytes have arrived since the last take()
+  bool has_begun() const { return count_ > 0; }  // whether bytes have arrived since the last take()
   // Parses the complete header and begins the next one. Errors: as parse_frame_header().
   Result<FrameHeader> take();
 

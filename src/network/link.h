@@ -37,15 +37,15 @@ struct Link {
   friend bool operator==(const Link&, const Link&) = default;
 };
 
-// The other end of a connection. Unless the role of this end is kUnknown, the end has proven its
-// party and its epoch.
+// The other end of a connection. If its role is not kUnknown, the other end has proven its party
+// and its epoch.
 struct ConnectionPeer {
   Party party;
   std::uint64_t epoch = 0;
-  std::string addresses;  // for the user: "10.0.0.1:50012 -> 10.0.0.2:4711", ours first
+  std::string addresses;  // for the user, our address first: "10.0.0.1:50012 -> 10.0.0.2:4711"
 };
 
-// Returns the bytes that identify a link in a handshake. They are equal only for equal links.
+// Returns the bytes that identify a link in a handshake. Different links have different bytes.
 Bytes identity_of(const Link& link);
 // Errors: kFixCall if identity_of() cannot have made the bytes.
 Result<Link> parse_identity(std::span<const std::byte> bytes);

@@ -17,10 +17,12 @@ constexpr std::uint64_t kListenerId = 0;
 // A driver starts all nodes itself, so a notice about missing nodes is useful only after this time.
 constexpr auto kNoticeDelayWithDriver = std::chrono::seconds(10);
 constexpr auto kLookUpInterval = std::chrono::seconds(1);
-// The lost launcher may still use its port for a moment.
+// A launcher that replaces a lost one tries to listen at the same port. But the lost launcher may
+// still have this port for a moment.
 constexpr auto kListenRetryInterval = std::chrono::milliseconds(50);
 constexpr auto kListenRetryTimeout = std::chrono::seconds(2);
-constexpr auto kHelloTimeout = std::chrono::seconds(10);  // for a launcher to send its Hello
+// A launcher that has connected must send its Hello within this time.
+constexpr auto kHelloTimeout = std::chrono::seconds(10);
 // A rejected launcher has this time to read the reason.
 constexpr auto kRejectionReadTimeout = std::chrono::seconds(5);
 
@@ -129,7 +131,7 @@ Endpoint FirstNode::endpoint() const {
 Result<NodeEvents> FirstNode::advance(TimePoint now) {
   NodeEvents news;
   FARANDOLE_TRY(listen(now, news));
-  if (options_.replaces) begin_if_complete();  // before any node joins again
+  if (options_.replaces) begin_if_complete();  // must happen before any node joins again
   FARANDOLE_TRY(accept(now, news));
   FARANDOLE_TRY(serve_launchers(now, news));
   begin_if_complete();
@@ -219,7 +221,8 @@ Status FirstNode::handle(ConnectedLauncher& launcher, const NodeMessage& message
 Status FirstNode::handle_hello(ConnectedLauncher& launcher, TimePoint now, NodeEvents& news) {
   const RollCall::Verdict verdict =
       roll_call_.add_launcher(*launcher.hello, launcher.channel.peer().addresses);
-  // The node may have lost its earlier connection before we notice the loss.
+  // The node may have lost its earlier connection before we notice the loss. So wait for some time
+  // before the launcher is rejected.
   if (verdict.may_change && start_ && now < launcher.leave_deadline) return {};
   if (verdict.rejection.empty()) {
     launcher.node = static_cast<int>(launcher.hello->node);
@@ -314,7 +317,8 @@ void FirstNode::handle_end(int node, const NodeEnded& ended, NodeEvents& news) {
   roll_call_.record_end(node, exit_code);
   NodeEnd& node_end = news.ends.emplace_back(node, exit_code, ended.report);
   for (std::string& line : node_end.report) line = escape_controls(line);
-  // In an elastic job, the other nodes still finish their part of the job.
+  // In an elastic job, this end is no failure for the other nodes, which finish their parts of the
+  // job.
   if (exit_code != 0 && !options_.is_elastic)
     report_failure(node, failure_of_end(node, exit_code), &news);
 }

@@ -40,7 +40,7 @@ class Silence {
   // Call it each time after all messages that have arrived were read.
   void record_check(bool got_message, TimePoint now) {
     // If much time has passed since the last check, this process was stopped. The other launcher
-    // may have been stopped, too, so the silence is counted from now.
+    // may have been stopped, too, so the time without messages counts from now.
     if (got_message || now > last_check_ + 2 * Heartbeat::kInterval) last_message_ = now;
     last_check_ = now;
   }

@@ -1,5 +1,5 @@
 // The messages between the launchers of a job's nodes. Node 0 has one connection to each other
-// node. "→ 0" marks messages to node 0, "0 →" those from it.
+// node. "→ 0" marks messages to node 0, and "0 →" marks messages from node 0.
 #pragma once
 
 #include <cstdint>
@@ -48,11 +48,11 @@ struct Start {
   std::vector<std::uint32_t> workers;  // by node
   // MASTER_PORT, reserved on the first node that has workers; 0: none.
   std::uint32_t master_port = 0;
-  std::string master_address{};  // of that node; empty if that is node 0
-  std::uint32_t jax_port = 0;    // of JAX's coordinator on node 0; 0: without --jax
+  std::string master_address{};  // where this port is reserved; empty: on node 0
+  std::uint32_t jax_port = 0;    // the port of JAX's coordinator on node 0; 0: without --jax
   // For each rank: where TensorFlow's server listens. Both lists are empty without --tf-config.
   std::vector<std::uint32_t> tensorflow_ports{};
-  std::vector<std::string> addresses{};  // of each node, as node 0 sees it; empty for node 0
+  std::vector<std::string> addresses{};  // each node's address that node 0 sees; empty for node 0
   // Whether the job is elastic and has begun. Then the receiver waits for WorkerStart messages.
   bool has_begun = false;
   friend bool operator==(const Start&, const Start&) = default;
@@ -72,7 +72,7 @@ struct NodeFailure {
   std::optional<std::uint32_t> rank{};         // the first rank of this node that failed or left
   std::optional<std::uint32_t> blamed_rank{};  // a rank of another node, if it made `rank` fail
   std::uint32_t signal = 0;                    // the signal that has asked the node to end; 0: none
-  std::uint32_t first_rank = 0;                // of this node
+  std::uint32_t first_rank = 0;                // the lowest rank of this node
   std::uint32_t ranks = 0;                     // how many ranks this node has
   // Whether this failure has caused the other failure. If several ranks of this node have failed,
   // the other node may blame a different one than `rank`.
@@ -93,7 +93,7 @@ struct FailedNode {
   friend bool operator==(const FailedNode&, const FailedNode&) = default;
 };
 
-// → 0: all workers of the sender have ended. The exit code is that of its launcher.
+// → 0: all workers of the sender have ended. `exit_code` is the exit code of the sender's launcher.
 struct NodeEnded {
   std::uint32_t exit_code = 0;
   std::vector<std::string> report{};  // lines for the user: how the node's part of the job failed
@@ -104,8 +104,8 @@ struct NodeEnded {
 // middle.
 NodeEnded make_node_ended(int exit_code, const std::vector<std::string>& report);
 
-// 0 →: all nodes have ended. The exit code is that of the job: that of the first failure, or 0 if
-// all have succeeded.
+// 0 →: all nodes have ended. `exit_code` is the exit code of the job: that of the first failure, or
+// 0 if all nodes have succeeded.
 struct JobOver {
   std::uint32_t exit_code = 0;
   friend bool operator==(const JobOver&, const JobOver&) = default;
@@ -146,7 +146,7 @@ struct TimelineWanted {
   friend bool operator==(const TimelineWanted&, const TimelineWanted&) = default;
 };
 
-// → 0: the next part of the lines in a timeline; it may end inside a line.
+// → 0: the next part of the sender's timeline. This part may end inside a line.
 struct TimelinePiece {
   std::uint32_t node = 0;
   std::string text;
@@ -186,7 +186,7 @@ struct WorkerStart {
 // 0 →: kill the worker with this number, if it still runs.
 struct WorkerKill {
   std::uint32_t number = 0;
-  bool is_former_member = false;  // then the worker's end is not a failure
+  bool is_former_member = false;  // if true, the worker's end is not a failure
   friend bool operator==(const WorkerKill&, const WorkerKill&) = default;
 };
 
@@ -194,7 +194,7 @@ struct WorkerKill {
 struct GroupFormed {
   std::uint32_t epoch = 0;
   std::vector<std::uint32_t> slots;    // by rank
-  std::vector<std::uint32_t> numbers;  // of the workers, by rank
+  std::vector<std::uint32_t> numbers;  // the numbers of the workers, by rank
   std::uint32_t state_epoch = 0;       // see Membership::state_epoch()
   friend bool operator==(const GroupFormed&, const GroupFormed&) = default;
 };
@@ -212,7 +212,7 @@ struct NodeState {
   // The running workers of the sender: their slots, and their numbers in the same order.
   std::vector<std::uint32_t> slots{};
   std::vector<std::uint32_t> numbers{};
-  std::vector<std::uint32_t> stopped_slots{};  // of the workers that are stopped (SIGSTOP)
+  std::vector<std::uint32_t> stopped_slots{};  // whose workers are stopped (SIGSTOP)
   bool is_finishing = false;                   // a worker has succeeded, so no more are started
   bool is_leaving = false;                     // see NodeLeaves
   friend bool operator==(const NodeState&, const NodeState&) = default;

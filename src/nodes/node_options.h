@@ -32,7 +32,7 @@ inline constexpr auto kReplacementTimeout = std::chrono::seconds(5);
 // other nodes wait for the new launcher.
 struct Replacement {
   std::uint32_t number = 0;              // how many launchers of node 0 were lost
-  std::uint32_t epoch = 0;               // of the last group that the driver knows
+  std::uint32_t epoch = 0;               // the epoch of the last group that the driver knows
   std::vector<std::uint32_t> workers{};  // by node
   std::vector<std::uint32_t> nodes{};  // the nodes that took part until the loss, apart from node 0
 
@@ -51,8 +51,8 @@ struct NodeOptions {
   int nodes = 1;
   int node = 0;
   int workers = 1;        // 0: this is node 0 of an elastic job with a driver
-  std::string host{};     // of this host, for messages to the user; empty: the system's name
-  std::string version{};  // of Farandole, which must be the same on all nodes
+  std::string host{};     // the name of this host for the user; empty: the system's name
+  std::string version{};  // of Farandole; all nodes must have the same version
   // Whether MASTER_PORT is reserved on this node, because it is the first one that has workers.
   bool reserves_master_port = false;
   std::uint32_t master_port = 0;
@@ -60,14 +60,14 @@ struct NodeOptions {
   std::vector<std::uint32_t> tensorflow_ports{};
   bool uses_jax = false;       // --jax
   bool is_elastic = false;     // --min-workers
-  std::uint32_t jax_port = 0;  // of JAX's coordinator, on node 0; 0: without --jax
+  std::uint32_t jax_port = 0;  // the port of JAX's coordinator, on node 0; 0: without --jax
   Duration start_timeout{};
 };
 
 // What a launcher says about itself.
 Hello hello_of(const NodeOptions& options);
 
-// The values of the flags; empty if a flag was not given.
+// The values of the flags. A value is empty if the user has not given its flag.
 struct NodeFlagValues {
   std::optional<std::string> join;    // --join
   std::optional<std::string> nodes;   // --nodes

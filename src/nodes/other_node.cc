@@ -18,7 +18,7 @@ namespace {
 
 constexpr auto kDialInterval = std::chrono::milliseconds(500);
 constexpr auto kRedialInterval = std::chrono::milliseconds(50);  // while node 0 has no launcher
-constexpr auto kDialTimeout = std::chrono::seconds(15);  // for all addresses of the endpoint
+constexpr auto kDialTimeout = std::chrono::seconds(15);          // for trying all addresses once
 // A process at the endpoint may reject us because it belongs to an earlier job that is about to
 // end, or because it has another secret. After this time, we conclude that it has another secret.
 constexpr auto kRejectedTimeout = std::chrono::seconds(10);
@@ -166,7 +166,7 @@ void OtherNode::schedule_dial(const Status& why, bool is_rejected, TimePoint now
   const std::string waiting_notice =
       waiting_text({0}, options_.nodes) + " at " + endpoint_text(options_);
   if (!std::exchange(has_shown_waiting_, true)) news.notices.push_back(waiting_notice);
-  // Do not show at once that node 0 does not listen yet: that is normal at the start.
+  // Do not immediately show that node 0 does not listen, because this is normal at the start.
   if (!is_rejected && now < error_notice_time_) return;
   if (!std::exchange(has_shown_error_, true))
     news.notices.push_back(format_text("{}: {}", waiting_notice, why.message()));

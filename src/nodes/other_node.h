@@ -1,5 +1,5 @@
 // OtherNode: the end of the link at every node except node 0. It dials the job's endpoint until
-// node 0 answers, and then waits for its messages.
+// node 0 answers, and then waits for node 0's messages.
 #pragma once
 
 #include <cstdint>
@@ -73,7 +73,7 @@ class OtherNode final : public NodeLink {
   std::optional<bool> outcome_;
   std::optional<int> job_exit_code_;
   bool has_lost_node_0_ = false;
-  // Set while a new launcher may still replace that of node 0.
+  // Set while a new launcher may still replace the lost launcher of node 0.
   std::optional<TimePoint> node_0_return_deadline_;
   std::string why_lost_;
   std::optional<NodeEnded> node_ended_;  // sent to node 0

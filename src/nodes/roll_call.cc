@@ -142,7 +142,7 @@ void RollCall::record_end(int node, int exit_code) {
   if (!at(node).exit_code) at(node).exit_code = at(node).is_needed ? exit_code : 0;
 }
 
-// Node 0 is always needed, because it decides.
+// Node 0 is left out here: it is always needed, because it decides about the group.
 void RollCall::group_formed(const std::vector<std::uint32_t>& slots) {
   auto first_slot = static_cast<std::uint32_t>(nodes_.front().workers);
   for (Node& node : nodes_ | std::views::drop(1)) {

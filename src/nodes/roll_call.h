@@ -33,18 +33,19 @@ class RollCall {
     // number, but that node may be about to leave.
     bool may_change = false;
   };
-  // A launcher has sent its Hello. `address` is its address, for messages to the user.
+  // Call it when a launcher has sent its Hello. `address` is the launcher's address, for messages
+  // to the user.
   Verdict add_launcher(const Hello& hello, const std::string& address);
   // Whether a node that took part in the job may still join again.
   bool expects_nodes() const { return !expected_.empty(); }
-  // Returns the nodes that have not joined again. After this call, they are rejected, because the
-  // job has gone on without them.
+  // Returns the nodes that have not joined again. After this call, these nodes are rejected,
+  // because the job has gone on without them.
   std::set<int> stop_expecting() { return std::exchange(expected_, {}); }
-  // The connection to a node that had joined has ended. Before the start, the node may join again;
-  // in an elastic job, the node may join again at any time, with as many workers as before. An
-  // elastic job may also get new nodes, one after the other.
+  // Call it when the connection to a node that had joined has ended. Before the start, the node may
+  // join again; in an elastic job, the node may join again at any time, with as many workers as
+  // before. An elastic job may also get new nodes, one after the other.
   void remove_launcher(int node);
-  // All workers of a node have ended.
+  // Call it when all workers of a node have ended.
   void record_end(int node, int exit_code);
   // Call it when the group of an elastic job is formed of the workers in these slots. The job goes
   // on without the nodes that have none of these slots, so failures of these nodes do not fail the
@@ -90,7 +91,7 @@ class RollCall {
 
   std::vector<Node> nodes_;
   std::string version_;
-  std::set<int> expected_;  // of Replacement::nodes, those that have not joined yet
+  std::set<int> expected_;  // the Replacement::nodes that have not joined again yet
   bool uses_jax_;
   bool is_elastic_;
   bool is_complete_ = false;

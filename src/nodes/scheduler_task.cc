@@ -19,12 +19,12 @@ struct SchedulerVariables {
   const char* node;
   const char* nodes;
   const char* nodes_on_host = "";  // such as "1", or "1(x2)" in Slurm
-  EndpointVariables endpoint{};    // of node 0
+  EndpointVariables endpoint{};    // the variables with node 0's endpoint
 };
 
-// A row matches if its variable for `node` is set, and also that for `nodes`, if the row has one.
-// The first row that matches is used. The row of srun comes late, because srun may start other
-// launchers of this table.
+// A row matches if the variable that it names as `node` is set. If the row also names a variable as
+// `nodes`, this variable must be set, too. The first row that matches is used. The row of srun
+// comes late, because srun may start other launchers of this table.
 constexpr std::array<SchedulerVariables, 9> kSchedulers{{
     {.scheduler = "Kubeflow Trainer",
      .node = "PET_NODE_RANK",

@@ -89,7 +89,7 @@ Status JobOutput::add_stream(int local_rank, std::size_t target, WorkerEnds& wor
 }
 
 // Returns an ended stream of an earlier worker, or a new one. A stream that has not ended is not
-// used again, because a process that its worker has left behind may still write to it.
+// used again, because a process that the worker has left behind may still write to the stream.
 JobOutput::Stream& JobOutput::find_or_add_stream(int local_rank, std::size_t target) {
   for (Stream& stream : streams_)
     if (stream.local_rank == local_rank && stream.target == target && !stream.ours.valid())

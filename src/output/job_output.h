@@ -26,9 +26,10 @@ namespace farandole {
 // Only one thread may use it. It blocks only in writes to the files of the ranks.
 class JobOutput {
  public:
-  // The first tags under which the poller reports our descriptors. Tag `streams` + i: we can read
-  // stream i of the workers. Tags from `sinks` on: we can write to our standard output, to our
-  // standard error, or to a copy of a stream.
+  // The poller reports our descriptors under two series of tags, and this struct has the first tag
+  // of each series. Tag `streams` + i says that we can read stream i of the workers. Tag `sinks`
+  // and the tags after it say that we can write to our standard output, to our standard error, or
+  // to a copy of a stream.
   struct Tags {
     std::uint64_t streams;
     std::uint64_t sinks;
@@ -66,7 +67,7 @@ class JobOutput {
   void stream_readable(std::size_t index);
   // Reads what an ended worker has written to its streams. If the reader of our output is slow, we
   // stop reading from all other workers, but this function still reads. It reads no more than the
-  // streams can hold, because another process may go on writing to them.
+  // streams can hold, because another process may continue to write to them.
   void read_rest(int local_rank);
   // Replaces our end of a stream: from now on, the stream is read from `other`. `ours` is one of
   // WorkerEnds::ours. Returns the descriptor `ours`; an invalid one if the stream has ended.
@@ -90,9 +91,11 @@ class JobOutput {
   // True if the reader of our output has closed the pipe.
   bool is_closed() const;
 
-  // Does read_rest() for all streams, and closes them. Call it when all workers have ended.
+  // Does the same as read_rest() for all streams, and closes the streams. Call it when all workers
+  // have ended.
   void read_remaining();
-  // Completes the last line. From then on, call only sink_writable() until everything_is_written().
+  // Completes the last line. After close(), call only sink_writable() until
+  // everything_is_written().
   void close();
   bool everything_is_written() const;
   // Says which output could not be written, and why. Empty if everything was written.

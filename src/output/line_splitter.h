@@ -39,7 +39,8 @@ class LineSplitter {
   std::size_t line_bytes_max_;
   std::string text_;
   std::string shown_text_;  // the last state of the progress line that push() returned
-  // The last byte was a carriage return, and a line feed may follow.
+  // True if the last byte was a carriage return. A line feed may then follow, which belongs to the
+  // same line end.
   bool ended_with_carriage_return_ = false;
   bool is_progress_line_ = false;  // the current line was redrawn at least once
 };

@@ -23,7 +23,7 @@ struct WorkerStream {
   static Result<WorkerStream> make_terminal(const winsize& size);
 };
 
-// Returns the size of our terminal, less the columns that the prefix needs. All numbers are 0 if
+// Returns the size of our terminal, minus the columns that the prefix needs. All numbers are 0 if
 // the size is unknown.
 winsize worker_window(int terminal, int prefix_columns);
 

@@ -25,8 +25,10 @@ ConnectFailure classify_failure(const std::string& error, bool was_connected);
 
 struct TrialOptions {
   bool measures = false;
-  Duration connect_time_max = std::chrono::seconds(5);  // as in a rank, for one address
-  Duration measure_time_max = std::chrono::seconds(5);  // after the connection is established
+  // A rank has the same time to connect to one address.
+  Duration connect_time_max = std::chrono::seconds(5);
+  // The time for the measurement begins when the connection is established.
+  Duration measure_time_max = std::chrono::seconds(5);
 };
 
 // Only one thread may use it, and no function blocks. To sleep, poll descriptor() for POLLIN, and

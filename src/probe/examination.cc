@@ -33,8 +33,8 @@ namespace {
 
 constexpr auto kFactsTimeMax = std::chrono::seconds(20);
 constexpr auto kClockTimeMax = std::chrono::seconds(10);
-constexpr auto kAttemptTimeMax =
-    std::chrono::seconds(11);  // for one attempt of a probe, including the measurement
+// One attempt of a probe, including the measurement, takes at most this time.
+constexpr auto kAttemptTimeMax = std::chrono::seconds(11);
 constexpr std::size_t kAttemptsAtOnce = 8;
 constexpr auto kEndTimeMax = std::chrono::seconds(5);
 constexpr int kClockQuestions = 8;
@@ -217,8 +217,8 @@ void Examiner::try_all_addresses() {
   wait_for_answers(kAttemptTimeMax * (1 + targets_max / kAttemptsAtOnce));
 }
 
-// Measures one direction of a pair after the other, because both directions use the processors of
-// both hosts.
+// Measures the two directions of a pair one after the other, because both directions use the
+// processors of both hosts.
 void Examiner::measure_all() {
   std::size_t addresses_max = 1;  // of one host
   for (const HostProbe& probe : probes_)
@@ -392,7 +392,7 @@ void Examiner::fail(HostProbe& probe, const std::string& why, const std::string&
 void Examiner::give_up_silent_hosts() {
   for (HostProbe& probe : probes_) {
     if (now() < probe.answer_deadline) continue;
-    if (probe.state == State::kGreeted && probe.report.facts) {  // only name lookups are missing
+    if (probe.state == State::kGreeted && probe.report.facts) {  // only lookups are missing
       probe.state = State::kReady;
       probe.missing_answers = 0;
       probe.answer_deadline = TimePoint::max();
@@ -407,7 +407,8 @@ void Examiner::give_up_silent_hosts() {
   }
 }
 
-// Closes the standard inputs, so that the probes end. ~RemoteProcess() kills what does not end.
+// Closes the standard inputs, so that the probes end. ~RemoteProcess() kills the probes that do not
+// end.
 void Examiner::end_all() {
   for (HostProbe& probe : probes_) {
     probe.remote.close_input();

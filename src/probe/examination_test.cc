@@ -20,8 +20,8 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-// The hosts are named by address, so no name is looked up. No host has the second and third
-// addresses; a script in place of ssh starts their probes on this host.
+// The hosts are named by address, so no name is looked up. The second and the third address belong
+// to no host. A script in place of ssh starts the probes for these two addresses on this host.
 constexpr const char* kHere = "127.0.0.1";
 constexpr const char* kOwl = "198.51.100.1";
 constexpr const char* kJay = "203.0.113.2";

@@ -17,7 +17,8 @@ constexpr std::uint64_t kStream = 3;
 constexpr std::uint64_t kRate = 4;
 
 constexpr std::size_t kPieceBytes = 256 << 10;
-constexpr int kPiecesAtOnce = 32;  // then the caller first serves other connections
+// After this many pieces, the caller serves its other connections before this one goes on.
+constexpr int kPiecesAtOnce = 32;
 
 Status unexpected_message_error(const MessageStream::Message& message) {
   return Status::rebuild_group(

@@ -29,7 +29,7 @@ struct ExchangeOptions {
 
 struct Measurement {
   double round_trip_seconds = 0;  // the median
-  double bytes_per_second = 0;    // 0 if all bytes arrived at once, so that no time passed
+  double bytes_per_second = 0;    // 0 if all bytes arrived at the same time
 };
 
 // One end of a connection on which whole messages travel. The connection is borrowed.
@@ -67,7 +67,7 @@ class MeasuringEnd {
   MeasuringEnd(Connection& connection, const ExchangeOptions& options, TimePoint now);
 
   // Does all that can be done now. Returns the result when it is complete. Errors: those of the
-  // connection; kRebuildGroup if the other end sends something else.
+  // connection; kRebuildGroup if the other end sends a message that does not fit.
   Result<std::optional<Measurement>> advance(TimePoint now);
   bool wants_to_send() const { return is_streaming() || messages_.has_unsent(); }
   // Whether all small messages came back, so that only the stream is missing.
@@ -96,11 +96,12 @@ class AnsweringEnd {
  public:
   explicit AnsweringEnd(Connection& connection) : connection_(connection), messages_(connection) {}
 
-  // Does all that can be done now. Errors, after which the connection must be closed: those of the
-  // connection; kRebuildGroup if the other end sends something else.
+  // Does all that can be done now. The connection must be closed after an error. Errors: those of
+  // the connection; kRebuildGroup if the other end sends a message that does not fit.
   Status advance(TimePoint now);
   bool wants_to_send() const { return messages_.has_unsent(); }
-  // When advance() must be called even if nothing arrives; TimePoint::max() if never.
+  // advance() must be called at this time even if nothing arrives. TimePoint::max() means that this
+  // is not necessary.
   TimePoint deadline() const { return stream_ ? stream_->deadline : TimePoint::max(); }
 
  private:

@@ -3,8 +3,8 @@
 namespace farandole {
 
 // Uses the circle method for round-robin tournaments: one host keeps its seat, and after each
-// round, every other host moves to the next seat. If the number of hosts is odd, the fixed seat is
-// empty.
+// round, every other host moves to the next seat. If the number of hosts is odd, all hosts move,
+// and the fixed seat is empty.
 std::vector<Pairs> rounds_of_pairs(std::size_t hosts) {
   if (hosts < 2) return {};
   const std::size_t seats = hosts + hosts % 2;

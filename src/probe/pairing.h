@@ -1,5 +1,5 @@
 // Pairing: the order in which pairs of hosts are measured, so that no host takes part in two
-// measurements at once. A pure function.
+// measurements at the same time. A pure function.
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,6 @@
-// The lines in which `farandole doctor -H` talks to the probes on the hosts: each is a JSON object.
-// Orders go to the standard input of a probe, after the 32 bytes of a secret. Answers come from its
-// standard output, after kProbeGreeting with the version.
+// The lines in which `farandole doctor -H` talks to the probes on the hosts. Each line is a JSON
+// object. Orders go to the standard input of a probe, after the 32 bytes of a secret. Answers come
+// from its standard output, after kProbeGreeting with the version.
 #pragma once
 
 #include <cstddef>
@@ -18,14 +18,15 @@ namespace farandole {
 inline constexpr std::string_view kProbeGreeting = "farandole probe ";
 inline constexpr std::size_t kProbeLineBytesMax = 4 << 20;
 
-// The first order. The probe listens, and answers with a NameLookup for each host and HostFacts.
+// The first order. The probe begins to listen. It answers with its HostFacts, and with one
+// NameLookup for each host.
 struct BeginOrder {
   std::vector<std::string> hosts{};  // the names of all hosts
   std::uint32_t number = 0;          // the index of the probe's own host in `hosts`
   std::vector<std::string> environment{};
   friend bool operator==(const BeginOrder&, const BeginOrder&) = default;
 };
-// The probe answers with a ClockAnswer at once.
+// The probe answers immediately, with a ClockAnswer.
 struct ClockOrder {
   friend bool operator==(const ClockOrder&, const ClockOrder&) = default;
 };
@@ -37,7 +38,7 @@ struct Target {
 // The probe answers with an Attempt for each target.
 struct ConnectOrder {
   std::vector<Target> targets{};
-  bool measures = false;  // one target after another, with round trip and rate
+  bool measures = false;  // tries one target after another, and measures each
   friend bool operator==(const ConnectOrder&, const ConnectOrder&) = default;
 };
 using ProbeOrder = std::variant<BeginOrder, ClockOrder, ConnectOrder>;

@@ -46,7 +46,7 @@ namespace {
 
 constexpr auto kSecretTimeMax = std::chrono::seconds(60);
 constexpr std::size_t kTrialsAtOnce = 8;
-constexpr std::size_t kHandshakesMax = 1024;  // one host may try many of our addresses at once
+constexpr std::size_t kHandshakesMax = 1024;  // a host may try many of our addresses together
 
 TimePoint time_now() { return std::chrono::steady_clock::now(); }
 
@@ -131,7 +131,7 @@ class Prober {
   std::list<AddressTrial> trials_;
 };
 
-// Returns at the end of the standard input, so it needs no time limit for the next order.
+// Returns at the end of the standard input, so the wait for the next order needs no time limit.
 int Prober::run() {
   for (;;) {
     auto entries = descriptors();

@@ -1,6 +1,6 @@
 // The probe: the process that `farandole doctor -H` starts on each host. It reports what the host
-// has, listens as a rank of a job would, and tries the addresses of the other probes when it gets
-// the order.
+// has, listens as a rank of a job would, and tries the addresses of the other probes when it gets a
+// ConnectOrder.
 #pragma once
 
 #include <string>

@@ -51,7 +51,7 @@ enum class ConnectFailure : std::uint8_t {
   kNoAnswer,    // usually a firewall that drops packets
   kNoRoute,     // the system, a router or a firewall reports that the host cannot be reached
   kTurnedAway,  // connected, but to a process that is not the probe of that host
-  kStalled,     // connected, but messages do not arrive, or only small ones do
+  kStalled,     // connected, but no messages arrive, or only small ones
   kOther,
 };
 inline constexpr int kConnectFailureCount = 7;

@@ -212,8 +212,8 @@ void add_unreachable_hosts(const Survey& survey, std::vector<Problem>& problems)
                           advice_for(survey, group.attempts.front(), group.from)});
 }
 
-// Reports addresses that fail on hosts that have another address that works. A job connects to the
-// first address that answers. So if data stalls at such an address, the job hangs.
+// Reports the addresses that fail although another address of the same host works. A job connects
+// to the first address that answers. So if data stalls at such an address, the job hangs.
 void add_dead_addresses(const Survey& survey, std::vector<Problem>& problems) {
   const std::string interfaces = interfaces_that_work(survey);
   const std::string interfaces_advice = format_text(
@@ -294,13 +294,14 @@ void add_clocks(const Survey& survey, std::vector<Problem>& problems) {
                       "`timedatectl set-ntp true` on each host, and look at `timedatectl`"});
 }
 
-// By error and named host: the hosts on which the lookup of this name failed with this error.
+// The hosts on which a lookup of a host's name has failed. The first key is the error, and the
+// second key is the number of the host whose name was looked up.
 using UnknownNames = std::map<std::string, std::map<std::size_t, HostNumbers>>;
 
 UnknownNames unknown_names(const Survey& survey) {
   UnknownNames hosts_by_name;
   for (std::size_t named_host = 0; named_host < survey.hosts.size(); ++named_host) {
-    if (!survey.hosts[named_host].facts) continue;  // the problem of its start says more
+    if (!survey.hosts[named_host].facts) continue;  // its failed start is another problem
     for (std::size_t number = 0; number < survey.hosts.size(); ++number) {
       const HostReport& host = survey.hosts[number];
       if (!host.facts) continue;

@@ -177,8 +177,8 @@ class HostList {
 
  private:
   std::vector<HostEntry> hosts_;
-  // The positions in hosts_, by user and name. Some hostfiles have one line per slot, so the same
-  // host is added again.
+  // The position of each host in hosts_, by user and name. The same host may be added several
+  // times, because some hostfiles have one line per slot.
   std::map<std::pair<std::string, std::string>, std::size_t> positions_;
 };
 

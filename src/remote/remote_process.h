@@ -74,8 +74,8 @@ class RemoteProcess {
   // Sends a signal to the process here, which is ssh or our program, and to its children here.
   void signal(int number) const;
 
-  // Call it before send(). Returns ok even if the process no longer reads its input; how the
-  // process ends will then show why. Errors: kStop.
+  // Call it before send(). Returns ok even if the process no longer reads its input: the reason
+  // will follow from how the process ends. Errors: kStop.
   Status send_secret(const JobSecret& secret) const;
   // Sends the bytes that fit in the pipe. To send the remaining bytes, call input_writable() when
   // the poller reports `input`. Does nothing if the input is closed. Errors: kStop if the input

@@ -103,7 +103,7 @@ class RemoteProcessTest : public ::testing::Test {
   std::unique_ptr<RemoteProcess> process_;
   std::array<Descriptor, 2> our_ends_;
   std::array<LineSplitter, 2> splitters_;
-  std::array<std::vector<std::string>, 2> lines_;  // of the program, by stream
+  std::array<std::vector<std::string>, 2> lines_;  // the lines of the program, by stream
 };
 
 TEST_F(RemoteProcessTest, ATracedProcessIsReapedLater) {

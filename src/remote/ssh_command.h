@@ -12,7 +12,7 @@ namespace farandole {
 
 struct SshOptions {
   int port = 0;                    // 0: as in the user's configuration of ssh
-  std::string identity_file{};     // empty: as in that configuration
+  std::string identity_file{};     // empty: as in the user's configuration of ssh
   bool accepts_new_hosts = false;  // whether ssh may accept the key of a host that it does not know
 };
 

@@ -42,7 +42,7 @@ exec sh -c "$3"
   void set_host_script(const std::string& host, const std::string& script) const {
     write("answers/" + host, script + "\n");
   }
-  // Lets this `ssh` fail for one host, as ssh does if it cannot connect.
+  // Makes this `ssh` fail for one host, as the real ssh fails if it cannot connect.
   void fail(const std::string& host, const std::string& message) const {
     set_host_script(host, "echo '" + message + "' >&2; exit 255");
   }

@@ -43,7 +43,9 @@ class FrameChannel final : public StoreChannel {
     std::uint64_t bytes_queued = 0;  // total bytes of all frames so far
     std::uint64_t bytes_sent = 0;    // how many of these bytes have left this process
     std::uint64_t frames_queued = 0;
-    bool try_send_has_queued = false;  // for a message that is passed to try_send() again
+    // Whether the message of the last try_send() is queued, so that a repeated call need not queue
+    // it.
+    bool try_send_has_queued = false;
     FrameHeaderReader header_reader;
     Bytes message;  // the message of the frame whose header was read last
     std::size_t message_bytes_received = 0;
@@ -59,7 +61,7 @@ class FrameChannel final : public StoreChannel {
 
   const pid_t owner_pid_;
   const int descriptor_;
-  Guarded<Stream>* const stream_;  // owned, but leaked in a forked child
+  Guarded<Stream>* const stream_;  // owned, but not freed in a forked child
 };
 
 }  // namespace farandole

@@ -11,13 +11,12 @@
 namespace farandole {
 
 // Serves a Store at options.places until the returned Store is destroyed. All places must have the
-// same port. Listens at the addresses of the places that belong to this host. On this host, the
-// names in the places may have only loopback addresses, because Debian's /etc/hosts often gives a
-// host's own name only such an address. In this case, listens at the addresses of `interfaces`
-// instead. The limit is for the look-up of names and for the wait until the port is free. When the
-// Store is destroyed, it first waits until running formations are over, but only for a few seconds.
-// Errors: kFixCall if the places cannot be parsed or are not on this host; kRetry (interrupted,
-// timed out); kStop.
+// same port. Listens at the addresses of the places that belong to this host. Debian's /etc/hosts
+// often gives a host's own name only a loopback address. If the names in the places have only
+// loopback addresses on this host, listens at the addresses of `interfaces` instead. The limit is
+// for the look-up of names and for the wait until the port is free. When the Store is destroyed, it
+// first waits until running formations are over, but only for a few seconds. Errors: kFixCall if
+// the places cannot be parsed or are not on this host; kRetry (interrupted, timed out); kStop.
 Result<std::shared_ptr<Store>> open_hosted_store(const RemoteStore::Options& options,
                                                  const InterfaceChoice& interfaces,
                                                  const WaitLimit& limit);

@@ -23,9 +23,9 @@ struct ElasticJobName {
 };
 
 // Returns the name of an elastic job. In each group, rank 0 sets the remembered name or chooses a
-// new name, and the other ranks wait for it. If there was an earlier group, rank 0 was a member of
-// it, and so remembers the name. Errors: kRebuildGroup if the key `end_key` exists first; those of
-// the Store.
+// new name, and the other ranks wait for this name. If there was an earlier group, rank 0 was a
+// member of it, and so remembers the name. Errors: kRebuildGroup if the key `end_key` exists first;
+// those of the Store.
 Result<ElasticJobName> elastic_job_name(Store& store, int rank,
                                         const std::optional<ElasticJobName>& remembered,
                                         const std::string& end_key, const WaitLimit& limit);

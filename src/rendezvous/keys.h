@@ -1,5 +1,5 @@
 // The keys in the Store and in the LocalStore by which the members of a job find each other, and
-// the format of their values. All keys have different names, so both Stores may be the same.
+// the format of their values. All keys have different names, so one Store may serve as both.
 // `epoch` counts the formations of the job. It is the same on all ranks if all ranks call init
 // equally often.
 #pragma once
@@ -78,7 +78,7 @@ inline std::string reports_wanted(std::int64_t epoch) { return epoch_key(epoch, 
 inline std::string attached(std::int64_t epoch) { return epoch_key(epoch, "attached"); }
 // A text: empty if all ranks have mapped all segments, otherwise the reason why the formation
 // failed. The key also ends the waits for member records. A rank that fails also sets the key in
-// the LocalStore, where the key ends the waits for memory, and is not removed.
+// the LocalStore. There, the key ends the waits for memory and is never removed.
 inline std::string complete(std::int64_t epoch) { return epoch_key(epoch, "complete"); }
 // A counter: how many ranks have read `complete`. The last of them removes the keys of the epoch.
 inline std::string departed(std::int64_t epoch) { return epoch_key(epoch, "departed"); }
@@ -89,13 +89,13 @@ inline std::string departed(std::int64_t epoch) { return epoch_key(epoch, "depar
 // The id of the formation of one epoch of the job, and the prefix of its keys.
 inline std::string epoch_id(std::int64_t epoch) { return "epoch/" + std::to_string(epoch); }
 inline std::string epoch_prefix(std::int64_t epoch) { return engine_prefix(epoch_id(epoch)); }
-// The prefix of the keys of one kind of one worker.
+// The prefix that all keys of this kind of one worker have.
 inline std::string worker_key_prefix(const char* kind, int worker) {
   return kind + std::to_string(worker) + "/";
 }
 // A worker asks for a rank in the next epoch, with a RankRequest. The launcher removes the key.
 inline std::string rank_wanted(int worker) { return "rank_wanted/" + std::to_string(worker); }
-// The launcher's answer to this request, a RankRecord. `left_epoch` comes from the request. The
+// The launcher's answer to a RankRequest: a RankRecord. `left_epoch` comes from the request. The
 // worker removes the key.
 inline constexpr const char* kRankGiven = "rank_given/";
 inline std::string rank_given(int worker, std::int64_t left_epoch) {
@@ -108,8 +108,8 @@ inline std::string change_announced() { return "change_announced"; }
 // members that still form the group need not wait for this member. The value is empty.
 inline std::string member_is_gone() { return "member_is_gone"; }
 
-// The following keys are only in the LocalStore. Each rank removes the keys that it has set when it
-// leaves the formation.
+// The following keys are only in the LocalStore. When a rank leaves the formation, it removes the
+// keys that it has set in the LocalStore.
 
 // A random text by which ranks recognize that they use the same LocalStore. Every LocalStore has
 // this key from the start.

@@ -12,20 +12,21 @@
 
 namespace farandole {
 
-// The time limit for workers to end after their launcher or driver was lost. In this time, they
-// finish the step and save their state. So all workers have ended 10 s after the loss.
+// The time limit for workers to end after their launcher or driver was lost. In this time, the
+// workers finish the step and save their state. The limit is below 10 s so that all workers have
+// ended 10 s after the loss.
 inline constexpr std::chrono::seconds kEndLimit{9};
-// The exit code of a worker that has ended early, after all ranks have agreed on the last step and
-// have saved their state: EX_TEMPFAIL of sysexits.h, "try again later".
+// The exit code of a worker that has ended before its program was finished, but after all ranks had
+// agreed on the last step and had saved their state: EX_TEMPFAIL of sysexits.h, "try again later".
 inline constexpr int kEndedEarlyExitCode = 75;
 
 struct LauncherNotice {
   enum class Kind : std::uint8_t {
-    // The launcher sends this notice first if the job cannot go on without this launcher. If the
-    // launcher is then lost, the worker ends with its next commit, and the kernel does not kill the
-    // worker before this commit. The message carries two descriptors, from which the launcher reads
-    // the worker's standard output and error. If the launcher is lost, the worker reads from them
-    // itself, so that its writes neither fail nor block.
+    // If the job cannot go on without this launcher, the launcher sends this notice before all
+    // other notices. If the launcher is then lost, the worker ends with its next commit, and the
+    // kernel does not kill the worker before this commit. The message carries two descriptors, from
+    // which the launcher reads the worker's standard output and error. If the launcher is lost, the
+    // worker reads from them itself, so that its writes neither fail nor block.
     kOutlive,
     kEnd,  // the worker must end with its next commit
     // A member of the worker's group is lost together with its host; the member's process may still

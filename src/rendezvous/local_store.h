@@ -1,8 +1,8 @@
 // LocalStore: a Store for the processes of one host. Its values may also carry descriptors, by
-// which ranks share memory and descriptors of processes (pidfd). Two ranks count as on the same
-// host if and only if they use the same LocalStore, because only then can they pass descriptors to
-// each other. Ranks recognize their common LocalStore by the value of keys::host_token(), which
-// every LocalStore has from the start.
+// which ranks share memory and descriptors of processes (pidfd). Two ranks count as ranks of the
+// same host if and only if they use the same LocalStore, because only then can they pass
+// descriptors to each other. Ranks recognize their common LocalStore by the value of
+// keys::host_token(), which every LocalStore has from the start.
 #pragma once
 
 #include <memory>
@@ -46,7 +46,7 @@ class LocalStore : public Store {
   Status set(const std::string& key, Bytes value) final {
     return share(key, {std::move(value), {}});
   }
-  // Like the base class. Closes the descriptors that come with the values.
+  // Like Store::wait_for_all(). Closes the descriptors that come with the values.
   Result<StoreValues> wait_for_all(const std::vector<std::string>& keys, const std::string& end_key,
                                    const WaitLimit& limit) final;
 };

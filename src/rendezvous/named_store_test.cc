@@ -141,7 +141,7 @@ TEST(NamedStore, AForkedChildReleasesTheName) {
   int status = 0;
   const pid_t child = ::fork();
   if (child == 0) {
-    owner.reset();  // must not wait for the thread, which does not exist in a forked child
+    owner.reset();  // must not wait for the owner's thread, which does not exist in this child
     ::_exit(0);
   }
   ASSERT_EQ(::waitpid(child, &status, 0), child);

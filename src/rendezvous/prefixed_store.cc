@@ -8,7 +8,8 @@ namespace farandole {
 namespace {
 
 std::string with_prefix(const std::string& prefix, const std::string& key) {
-  // An empty text means "no key", for example as `end_key` or in errors. So it gets no prefix.
+  // An empty text means "no key", for example as `end_key` or in errors. So an empty text gets no
+  // prefix.
   return key.empty() || key == keys::host_token() ? key : prefix + key;
 }
 

@@ -34,7 +34,7 @@ using ::testing::IsEmpty;
 
 constexpr std::chrono::milliseconds kTestTimeout(60'000);  // so that a test that hangs fails
 
-// Shared by a server and its clients.
+// The context that a server and its clients share.
 const std::shared_ptr<const TlsContext>& context() {
   static const std::shared_ptr<const TlsContext> shared = context_of('s');
   return shared;
@@ -112,7 +112,8 @@ TEST(RemoteStore, AnyOfThePlacesMayWork) {
 }
 
 TEST(RemoteStore, WaitsForAServerThatStartsLaterAndForItsName) {
-  std::string place = ServingThread(0, context().get()).place();  // now its port is free again
+  // The server ends in this line, so its port is free again.
+  std::string place = ServingThread(0, context().get()).place();
   const auto port = static_cast<std::uint16_t>(std::stoi(place.substr(place.find(':') + 1)));
   std::atomic<int> look_ups = 0;
   std::atomic<bool> is_known = false;

@@ -19,7 +19,7 @@ Result<Bytes> Store::set_if_new(const std::string& key, Bytes value) {
   return wait(key, {TimePoint{}, never_interrupted});
 }
 
-// This default is for a Store that answers at once, so it does not need the limit.
+// This default is for a Store that answers without waiting, so the default does not need the limit.
 Status Store::replace(const std::string& key, Bytes value, const WaitLimit& /*limit*/) {
   FARANDOLE_TRY(remove(key));
   return set(key, std::move(value));

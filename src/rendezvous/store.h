@@ -22,8 +22,8 @@ inline constexpr std::size_t kStoreValueBytesMax = 64 * 1024;  // fits into one 
 using StoreValues = std::vector<std::optional<Bytes>>;
 
 // The limit of a call that waits. At the deadline, the call returns kRetry "timed out". If
-// `interrupted` returns true, the call ends early and returns kRetry "interrupted". `interrupted`
-// is called about every 100 ms and may be empty.
+// `interrupted` returns true, the call ends before the deadline and returns kRetry "interrupted".
+// `interrupted` is called about every 100 ms and may be empty.
 struct WaitLimit {
   TimePoint deadline;
   const std::function<bool()>& interrupted;
@@ -53,8 +53,8 @@ class Store {
   virtual Status remove_all(const std::vector<std::string>& keys) = 0;
   // Removes one value or counter.
   Status remove(const std::string& key) { return remove_all({key}); }
-  // Sets a key that may already exist. If the call ends early (see WaitLimit), the key has its old
-  // value, its new value or no value.
+  // Sets a key that may already exist. If the call returns kRetry (see WaitLimit), the key has its
+  // old value, its new value or no value.
   virtual Status replace(const std::string& key, Bytes value, const WaitLimit& limit);
   // Returns the current time on the clock of the host that keeps the Store.
   virtual Result<TimePoint> clock() = 0;

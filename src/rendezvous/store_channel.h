@@ -27,7 +27,8 @@ class StoreChannel {
   virtual Status send(std::span<const std::byte> bytes, std::span<const int> descriptors,
                       TimePoint deadline) = 0;
   virtual Result<UnixMessage> receive(TimePoint deadline) = 0;
-  // After kRetry, call it again with the same message until it does not return kRetry.
+  // If try_send() returns kRetry, call it again with the same message, until it returns another
+  // result.
   virtual Status try_send(std::span<const std::byte> bytes, std::span<const int> descriptors) = 0;
   virtual Result<UnixMessage> try_receive() = 0;
 

@@ -18,9 +18,9 @@ namespace {
 // The time limit for the owner's answer. The owner answers within microseconds unless it is stopped
 // or the machine is overloaded.
 constexpr auto kAnswerLimit = std::chrono::seconds(60);
-// The number of values with two descriptors each that fit into one reply.
+// How many values fit into one reply if each value has two descriptors.
 constexpr std::size_t kKeysPerRequest = kUnixMessageDescriptorsMax / 2;
-// The number of keys of the maximum length that fit into one request.
+// How many keys fit into one request if each key has the maximum length.
 constexpr std::ptrdiff_t kKeysPerRemoval = 256;
 
 constexpr const char* kLauncherText = "the launcher of this job (`farandole run`)";
@@ -217,8 +217,8 @@ Result<StoreClient::Answer> StoreClient::await_answer(const StoreRequest& reques
   const bool is_in_time = std::chrono::steady_clock::now() < limit.deadline;
   if (request.kind != StoreRequestKind::kWait)
     return is_in_time ? limit_status : explained_error(limit_status);
-  // The wait must end, but the value may already be on its way. If it is not, the cancel makes the
-  // server answer the wait with kRetry.
+  // The wait must end, but the value may already be on its way. If the value is not on its way, the
+  // cancel makes the server answer the wait with kRetry.
   StoreRequest cancel{StoreRequestKind::kCancel, request.number, {request.keys.front()}, {}, 0, {}};
   FARANDOLE_TRY(send(cancel, {}));
   const WaitLimit reply_limit = answer_limit();

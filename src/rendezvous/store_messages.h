@@ -20,8 +20,8 @@ inline constexpr std::uint8_t kStoreRequestKindCount = 6;
 struct StoreRequest {
   StoreRequestKind kind = StoreRequestKind::kWait;
   std::uint64_t number = 0;
-  std::vector<std::string> keys;  // one; kWait and kRemove: one or more; kClock: unused
-  std::string end_key;            // kWait: the key that ends the wait early
+  std::vector<std::string> keys;  // one key; kWait and kRemove: one or more keys; kClock: unused
+  std::string end_key;            // kWait: the key that also ends the wait
   std::int64_t delta = 0;         // kAdd
   Bytes value;                    // kSet
 

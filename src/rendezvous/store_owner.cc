@@ -24,7 +24,7 @@ namespace farandole {
 namespace {
 
 // The longest time for which a leaving owner waits for ranks that have not yet read the key
-// `complete`. Ranks read this key at once unless they are stopped.
+// `complete`. Ranks read this key within moments unless they are stopped.
 constexpr auto kLeaveLimit = std::chrono::seconds(5);
 constexpr const char* kEndedEarlyText = " before all ranks of the job had met";
 
@@ -90,7 +90,8 @@ StoreOwner::~StoreOwner() {
     if (listener_) listener_->close();
     if (host_listener_) host_listener_.release()->close_sockets();
     (void)thread_.release();
-    (void)server_.release();  // the parent's thread may have been changing it during the fork
+    // Leak the server, because the parent's thread may have been changing it during the fork.
+    (void)server_.release();
     return;
   }
   if (!thread_) return;
@@ -106,7 +107,8 @@ void StoreOwner::serve() {
     while (!stop_requested_ || (!may_leave() && std::chrono::steady_clock::now() < leave_deadline_))
       serve_once();
   } catch (const std::bad_alloc&) {
-    // Destroy the server to close all sockets, so that the ranks get an error at once.
+    // Destroy the server to close all sockets, so that the ranks get an error without further
+    // delay.
     if (listener_) listener_->close();
     host_listener_.reset();
     server_.reset();
@@ -116,7 +118,7 @@ void StoreOwner::serve() {
 void StoreOwner::serve_once() {
   // poll() ignores a descriptor of −1. If the kernel takes no more descriptors, the thread tries to
   // send them again after a pause. It cannot poll the server during this pause: the sockets have
-  // room, so poll() would return at once.
+  // room, so poll() would return immediately.
   const bool retries_descriptors = server_->has_unsent_descriptors();
   std::array<pollfd, 4> entries{
       pollfd{retries_descriptors ? -1 : server_->ready_descriptor(), POLLIN, 0},
@@ -146,8 +148,8 @@ void StoreOwner::accept_all() {
     const Status accept_status = accept_one();
     if (accept_status.code() == StatusCode::kRetry) return;
     if (!accept_status.ok()) {
-      // After a failure, the code below closes the listening socket, because accept() would fail
-      // again at once for the same connection.
+      // After a failure, the code below closes the listening socket, because the next accept()
+      // would fail for the same connection.
       if (failure_.empty())
         failure_ = "the rank that keeps the rendezvous cannot take in another rank: " +
                    accept_status.message();
@@ -190,7 +192,7 @@ void StoreOwner::fail_formations_of(const std::string& client,
   for (const std::string& key : keys)
     if (const auto prefix = prefix_of(key); !prefix.empty())
       (void)server_->set(prefix + keys::complete(keys::kFirstEpoch),
-                         failure);  // this does not replace an earlier result
+                         failure);  // has no effect if the formation already has a result
 }
 
 bool StoreOwner::is_in_formation() const {

@@ -17,7 +17,7 @@ namespace farandole {
 namespace {
 
 constexpr int kEventsPerCall = 64;
-constexpr int kRequestsPerTurn = 16;  // after this many, the server serves another client
+constexpr int kRequestsPerTurn = 16;  // after so many requests, the server serves another client
 constexpr std::size_t kWaitsPerClientMax = 1024;
 // An upper bound for the size of a reply without its values.
 constexpr std::size_t kReplyHeadBytesMax = 64;

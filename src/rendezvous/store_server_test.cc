@@ -214,7 +214,7 @@ TEST(StoreServer, AWorkerThatReadsNothingBlocksNoOther) {
       ++sent_requests;
     EXPECT_TRUE(healthy_client->add("count", 1).ok());
   }
-  // When the silent client reads at last, it must get every answer.
+  // When the silent client begins to read, it must get every answer.
   Bytes answer(kUnixMessageBytesMax);
   for (int i = 0; i < sent_requests; ++i)
     ASSERT_GT(::recv(silent_descriptor, answer.data(), answer.size(), 0),

@@ -81,7 +81,7 @@ void StallWarnings::run() {
     try {
       check(std::chrono::steady_clock::now());
     } catch (const std::bad_alloc&) {
-      continue;  // the next check may have memory again
+      continue;  // perhaps there is enough memory at the next check
     }
   }
   if (reports_ != nullptr && !detects_stalls() && !store_has_failed_)
@@ -129,7 +129,7 @@ void StallWarnings::publish(TimePoint now) {
 bool StallWarnings::read_reports(TimePoint now) {
   const std::vector<std::string> keys = report_keys(false);
   const std::string wanted_key = keys::reports_wanted(formation_.epoch);
-  (void)reports_->set_if_new(wanted_key, {});  // because of this key, wait_for_all() never waits
+  (void)reports_->set_if_new(wanted_key, {});  // if this key exists, wait_for_all() never waits
   const auto values = reports_->wait_for_all(keys, wanted_key, {TimePoint{}, kNeverInterrupted});
   bool is_complete = true;
   std::size_t next_key = 0;

@@ -42,7 +42,7 @@ class StallWarnings {
 
  private:
   struct RemoteWorker {
-    std::uint64_t report_number = 0;  // of the worker's last report
+    std::uint64_t report_number = 0;  // the number of the worker's last report
     TimePoint received_at{};          // when this rank first saw that report
     std::optional<WatchedWorker> worker;
   };
@@ -63,11 +63,11 @@ class StallWarnings {
   Store* const reports_;
   StallWatch watch_;
   // An engine publishes a report at each interval of `watch_`, unless its process is stopped or its
-  // host is overloaded. Reports that are older than this are not used.
+  // host is overloaded. Reports that are older than `report_age_max_` are not used.
   const Duration report_age_max_;
   const ShowLine show_line_;
   std::uint64_t reports_published_ = 0;
-  bool store_has_failed_ = false;  // at the last report
+  bool store_has_failed_ = false;  // at the last publish()
   std::vector<RemoteWorker>
       remote_workers_;  // by rank; used by rank 0 for the ranks of other hosts
   bool missing_reports_shown_ = false;

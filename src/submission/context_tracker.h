@@ -1,9 +1,9 @@
-// ContextTracker: counts what the program has submitted and which completions it has seen, and
-// makes a SubmissionContext for each submission. The agreement uses the contexts to predict which
-// calls belong together. The contexts depend on results of poll() and on the times at which handles
-// are dropped, so they may differ between ranks. This is harmless, because contexts influence only
-// predictions and fusion, on which all ranks agree, and never influence names or results.
-// ContextTracker is not thread-safe: the engine guards it with a lock.
+// ContextTracker: counts the submissions of the program and the completions that the program has
+// seen, and makes a SubmissionContext for each submission. The agreement uses the contexts to
+// predict which calls belong together. The contexts depend on results of poll() and on the times at
+// which handles are dropped, so they may differ between ranks. This is harmless, because contexts
+// never influence names or results. They influence only predictions and fusion, and the ranks agree
+// on both. ContextTracker is not thread-safe: the engine guards it with a lock.
 #pragma once
 
 #include <cstdint>

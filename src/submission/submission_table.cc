@@ -190,7 +190,7 @@ Outcome SubmissionTable::take(Handle handle) {
   return outcome;
 }
 
-// If the call is a join, this rank may make calls again.
+// If the record is that of a join, this rank may make calls again.
 void SubmissionTable::end_join(const Record& record) {
   if (record.submission.operation != Operation::kJoin) return;
   groups_.at(record.submission.group).joined = false;

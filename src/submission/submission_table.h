@@ -79,7 +79,7 @@ class SubmissionTable {
  private:
   // The unnamed calls of one operation.
   struct UnnamedCalls {
-    std::uint32_t count = 0;          // number of these calls since the last join of all ranks
+    std::uint32_t count = 0;          // how many there were since the last join of all ranks
     std::uint64_t next_index = 0;     // the index in the next automatic name
     std::size_t untaken_results = 0;  // also counts the results of dropped calls
   };
@@ -112,7 +112,7 @@ class SubmissionTable {
   std::size_t calls_with_completion_ = 0;
   Handle last_handle_ = 0;
   // `recent_records_` has the newest records, by handle modulo its size. `older_records_` has the
-  // records that a newer record has replaced there. A record keeps its address.
+  // records that newer records have replaced in `recent_records_`. A record keeps its address.
   std::vector<std::unique_ptr<Record>> recent_records_;
   std::unordered_map<Handle, std::unique_ptr<Record>> older_records_;
   // Unused records, which later submissions reuse with the memory of their names and shapes.

@@ -50,7 +50,8 @@ void Submissions::set_open(GroupId group, bool is_open) {
 
 Status Submissions::add(std::span<const Submission> batch, std::span<Handle> handles,
                         TimePoint now) {
-  // The capacity doubles, because many small batches may come before the loop takes the records.
+  // If the capacity is too small, it doubles, because many small batches may come before the loop
+  // takes the records.
   if (const std::size_t capacity_needed = arrived_records_.size() + batch.size();
       capacity_needed > arrived_records_.capacity())
     arrived_records_.reserve(std::max(capacity_needed, 2 * arrived_records_.capacity()));

@@ -31,8 +31,9 @@ class Submissions {
   // times, and must still get the same error.
   Status close_group(GroupId group);
   void reopen_group(GroupId group) { set_open(group, true); }
-  // The group has ended: further submissions are rejected with `status`, except messages, which
-  // concern only two of its ranks. A group keeps the first status that it gets.
+  // Call it when the group has ended. Further submissions are rejected with `status`, except
+  // messages, because a message concerns only two ranks of the group. A group keeps the first
+  // status that it gets.
   void end_group(GroupId group, const Status& status) { ended_groups_.emplace(group, status); }
   bool is_over(GroupId group) const { return ended_groups_.contains(group); }
   void forget_group(GroupId group);
@@ -69,12 +70,12 @@ class Submissions {
   void set_open(GroupId group, bool is_open);
   // If the call has finished, records that the program has observed its end; `record` may be null.
   // The program may observe the end of a call at different times on different ranks, so this
-  // influences only predictions, never a name or a result.
+  // observation influences only predictions, never a name or a result.
   void observe(Record* record);
 
   SubmissionTable table_;
   ContextTracker contexts_;
-  std::vector<Record*> arrived_records_;  // the holder of the progress lock has not taken these yet
+  std::vector<Record*> arrived_records_;  // not yet taken by the holder of the progress lock
   std::map<GroupId, bool>
       group_is_open_;  // this rank's groups; false if the group is being removed
   std::map<GroupId, Status> ended_groups_;  // this rank's groups that have ended, with the reason

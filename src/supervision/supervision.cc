@@ -118,15 +118,17 @@ Actions Supervision::worker_continued(int local_rank) {
 }
 
 Actions Supervision::signal_received(int signal, TimePoint now) {
-  // Our output still has no reader, so this is not a second request of the user.
+  // SIGPIPE comes again and again while our output has no reader. It is no second request of the
+  // user.
   if (signal == SIGPIPE && has_signalled()) return {};
-  // Ctrl-C may first end the reader of our output, and then reach us.
+  // Ctrl-C may first end the reader of our output, and then reach us. So a signal shortly after
+  // SIGPIPE may belong to the same Ctrl-C.
   const bool is_same_signal = (signal == ending_signal_ || ending_signal_ == SIGPIPE) &&
                               now - last_signal_time_ < kRepeatedSignalTime;
   last_signal_time_ = now;
   if (is_same_signal || is_finished()) return {};
-  // If the user sends a signal to all nodes, another node may report it before this launcher gets
-  // it. Our workers then got the signal when that report arrived.
+  // If the user sends a signal to all nodes, another node may report the signal before this
+  // launcher gets it. In this case, our workers got the signal when the report arrived.
   if (state_ == State::kSignalled && ending_signal_ == 0) {
     ending_signal_ = signal;
     return {};
@@ -256,7 +258,8 @@ std::string Supervision::name(int local_rank) const {
          std::to_string(worker(local_rank).pid) + ")";
 }
 
-// A worker that we have ended is not a cause of the failure, unless it had left the job before.
+// A worker that we have ended is not a cause of the failure, unless it had left the job before we
+// ended it.
 bool Supervision::may_be_cause(const Worker& worker) {
   if (!worker.end) return false;
   const FlightReport& record = worker.end->record;
@@ -264,14 +267,16 @@ bool Supervision::may_be_cause(const Worker& worker) {
          (record.member_state == MemberState::kLeft && record.since < worker.first_signal_time);
 }
 
-// A signal from outside, or an exception of the program itself, is not caused by another worker.
+// Whether no other worker has caused the failure: a signal from outside has killed this worker, or
+// its own program has raised an exception.
 bool Supervision::is_root_cause(const Worker& worker) {
   const FlightReport& record = worker.end->record;
   if (worker.end->process_end.signal != 0 && worker.our_signal == 0) return true;
   return record.cause == LeaveCause::kException;
 }
 
-// Returns the rank of another node that made this worker fail.
+// Returns the rank that made this worker fail, if this rank is on another node. Empty if it is on
+// this node, if the worker blames no rank, or if the worker is a root cause itself.
 std::optional<std::uint32_t> Supervision::blamed_rank_elsewhere(int local_rank) const {
   const auto blamed = worker(local_rank).end->record.blamed_rank;
   if (!blamed || *blamed < 0 || is_root_cause(worker(local_rank))) return std::nullopt;
@@ -280,9 +285,9 @@ std::optional<std::uint32_t> Supervision::blamed_rank_elsewhere(int local_rank) 
   return is_on_this_node ? std::nullopt : std::optional(static_cast<std::uint32_t>(*blamed));
 }
 
-// Returns a worker of this node that still runs and has made `local_rank` fail by leaving the job.
-// A process first leaves the job and then ends, so the workers that fail because of it may end
-// first.
+// Returns the worker of this node that has made `local_rank` fail by leaving the job, if this
+// worker still runs. A process first leaves the job and then ends. So other workers, which fail
+// because it has left, may end before this process ends.
 std::optional<int> Supervision::living_worker_blamed_by(int local_rank) const {
   const auto blamed = worker(local_rank).end->record.blamed_rank;
   if (!blamed || is_root_cause(worker(local_rank))) return std::nullopt;
@@ -300,9 +305,9 @@ bool Supervision::has_caused_other_failure(int local_rank) const {
          !blamed_rank_elsewhere(local_rank);
 }
 
-// Returns the rank that made this rank fail. If this rank failed in init() and blames no rank, the
-// cause is the worker that ended first, because the launcher reports this end to the ranks in
-// init().
+// Returns the worker that made this worker fail; empty if no worker of this node did. If this
+// worker failed in init() and blames no rank, the cause is the worker that ended first, because the
+// launcher reports the first end to the ranks in init().
 std::optional<int> Supervision::cause_of(int local_rank) const {
   const FlightReport& record = worker(local_rank).end->record;
   if (is_root_cause(worker(local_rank))) return std::nullopt;

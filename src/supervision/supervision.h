@@ -73,15 +73,15 @@ class Supervision {
   Actions signal_received(int signal, TimePoint now);
   // Call it when the part of the job on another node fails; `why` names that node. The failure that
   // is the cause may be reported after the failures that it causes, because the connections of a
-  // process break before its launcher sees its end. So the ranks that the failures blame determine
-  // which node has failed first.
+  // process break before its launcher sees that the process has ended. So the ranks that the
+  // failures blame determine which node has failed first.
   Actions other_node_failed(const NodeFailure& failure, TimePoint now);
   Actions handle_deadline(TimePoint now);
 
   // When to call handle_deadline().
   std::optional<TimePoint> deadline() const { return deadline_; }
-  // Whether all workers have ended and none will be started, or those that are left cannot be
-  // killed.
+  // Whether this launcher waits for no worker any more: all workers have ended and none will be
+  // started, or the workers that are left cannot be killed.
   bool is_finished() const {
     const bool may_start = expects_workers_ && !is_ending();
     return (living_count_ == 0 && !may_start) || state_ == State::kGivenUp;
@@ -172,7 +172,7 @@ class Supervision {
   // The first failure, if a new worker has replaced the failed worker, but the other workers have
   // not gone on yet.
   std::optional<Failure> unsurvived_failure_{};
-  std::string why_it_ends_;     // of an elastic job
+  std::string why_it_ends_;     // only used in an elastic job
   bool has_last_step_ = false;  // end_at_next_commit() was called
   int ending_signal_ = 0;
   std::optional<NodeFailure> other_failure_;  // another node's failure, if it was the first

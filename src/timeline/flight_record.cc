@@ -83,7 +83,8 @@ struct FlightRecord {
   std::atomic<std::uint32_t> member_state;
   std::atomic<std::uint32_t> blamed_rank_plus_one;  // 0 for none
   std::atomic<std::int64_t> since;
-  std::array<std::atomic<std::uint32_t>, kGroupsKept> groups;  // each is a group + 1, or 0 if free
+  // Each entry is the id of a group + 1, or 0 if the entry is free.
+  std::array<std::atomic<std::uint32_t>, kGroupsKept> groups;
   std::atomic<std::uint32_t> cause;
   AtomicText<kReasonBytes> reason;
   AtomicText<kTracebackBytes> traceback;

@@ -115,7 +115,7 @@ struct FlightReport {
   MemberState member_state = MemberState::kOutside;
   TimePoint since{};                        // when `member_state` began
   std::optional<int> blamed_rank;           // the rank whose end made this rank's calls fail
-  LeaveCause cause = LeaveCause::kOrderly;  // why it left
+  LeaveCause cause = LeaveCause::kOrderly;  // why the worker left
   std::string reason;                       // why the worker left, for people
   std::string traceback;                    // of the exception that ended its program, or empty
   std::vector<GroupId> groups;

@@ -86,8 +86,8 @@ TEST_F(FlightRecordTest, CountsCallsAndBytes) {
   EXPECT_EQ(report.counts.bytes, 24U);
   for (Handle handle = 4; handle < 4 + kFlightCalls; ++handle)
     submit(handle, allreduce_submission("x", {1}), at_second(4));
-  recorder_.record_finished(3, true,
-                            at_second(5));  // counts even if this call has no line any more
+  // The call counts, although the record has no line for it any more.
+  recorder_.record_finished(3, true, at_second(5));
   report = read_flight_record(memory_);
   EXPECT_EQ(report.counts.calls, 2U);
   EXPECT_EQ(report.counts.bytes, 24U + 4 * kFlightCalls);
@@ -108,7 +108,8 @@ TEST_F(FlightRecordTest, RecordsWhereAndHowLongTheProgramWaits) {
   EXPECT_EQ(report.counts.blocked, Duration());
   recorder_.record_unblocked(at_second(5));
   recorder_.record_blocked(8, at_second(6));
-  recorder_.record_unblocked(at_second(6) - std::chrono::nanoseconds(1));  // ends before it began
+  // According to its times, this wait ends before it began.
+  recorder_.record_unblocked(at_second(6) - std::chrono::nanoseconds(1));
   report = read_flight_record(memory_);
   EXPECT_EQ(report.wait.handle, 8U);
   EXPECT_EQ(report.wait.until, at_second(6) - std::chrono::nanoseconds(1));
@@ -119,7 +120,8 @@ TEST_F(FlightRecordTest, KeepsTheLastCallsOnly) {
   recorder_.begin(at_second(0));
   for (Handle handle = 1; handle <= kFlightCalls + 3; ++handle)
     submit(handle, allreduce_submission("x" + std::to_string(handle)), at_second(1));
-  recorder_.record_finished(2, true, at_second(2));  // its line belongs to another call now
+  // The line of call 2 already belongs to call 2 + kFlightCalls.
+  recorder_.record_finished(2, true, at_second(2));
   const FlightReport report = read_flight_record(memory_);
   ASSERT_EQ(report.calls.size(), kFlightCalls);
   EXPECT_EQ(report.calls.front().handle, 4U);

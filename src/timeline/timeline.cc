@@ -167,7 +167,7 @@ void Timeline::log_error(const Status& status) const {
   }
 }
 
-// Waits for events and moves them to `batch`. True if they are the last ones.
+// Waits for events and moves them to `batch`. Returns true if these are the last events.
 bool Timeline::collect(TraceBuffer& batch) {
   batch.clear();
   auto pending = pending_.lock();

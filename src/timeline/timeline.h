@@ -30,7 +30,8 @@ class Timeline {
   // groups, and the timeline of the next group continues the previous timeline.
   struct SharedState {
     TraceText text;
-    std::string path{};  // the file of the timeline, absolute after start(); empty if none is on
+    // The path of the timeline's file; start() makes it absolute. Empty if no timeline is on.
+    std::string path{};
     bool mark_cycles = false;
   };
   struct Options {

@@ -52,7 +52,8 @@ class TimelineTest : public ::testing::Test {
   const Timeline::Job job_{.name = "job"};
 };
 
-// The rank of the second host opens the file first. Its clock is 5 s behind that of the first host.
+// The rank of the second host opens the file first. The clock of the second host is 5 s behind the
+// clock of the first host.
 TEST_F(TimelineTest, RanksOnTwoHostsUseTheTimesOfOneClock) {
   SimulatedClock first_clock;
   SimulatedClock second_clock;
@@ -165,7 +166,7 @@ TEST_F(TimelineTest, TheSizeLimitIsForAllRanksTogether) {
   constexpr std::size_t kBytes = 100'000;
   Timeline first(options(0, 2, kBytes), clock_, log_);
   Timeline other(options(1, 2, kBytes), clock_, log_);
-  for (int times = 0; times < 3; ++times) {  // starting again must not give more room
+  for (int times = 0; times < 3; ++times) {  // a restart must not give more room
     ASSERT_TRUE(first.start(path(), job_).ok());
     ASSERT_TRUE(other.start(path(), job_).ok());
     for (Handle handle = 1; handle <= 3000; ++handle) record_call(first, handle, "a");

@@ -18,8 +18,8 @@ constexpr std::string_view kHeadClock = "\",\"clock_ns\":";
 constexpr std::string_view kHeadEpoch = ",\"start_time_since_epoch_in_micros\":";
 constexpr std::string_view kHeadEnd = "}},\n";
 
-// More tracks than one engine can have, so that the engines of a process give their tracks
-// different numbers.
+// This number is larger than the number of tracks of one engine, so that the engines of a process
+// give different numbers to their tracks.
 constexpr std::int64_t kTracksPerEngine = 1 << 20;
 // The tracks of different workers of an elastic job also need different numbers. This constant is
 // larger than kTraceTracksMax plus the calls in flight, but still small, because Perfetto reads

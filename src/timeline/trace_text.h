@@ -81,7 +81,8 @@ class TraceText {
   void add_group(const Group& group, TimePoint now);
   // Adds an event. Drops the event if the beginning of its call is missing.
   void add(const TraceEvent& event);
-  // Writes that, since this time, the events of `calls` calls are missing. Ends all open calls.
+  // Writes that the events of `calls` calls are missing since the time `since`. Ends all open
+  // calls.
   void mark_lost(TimePoint since, std::size_t calls);
   // Ends the calls that are still open. This rank adds nothing more to the file.
   void end(TimePoint now);
@@ -95,7 +96,8 @@ class TraceText {
   struct Track {
     std::int64_t number = 0;  // number within this rank, from 1
     TimePoint last_time{};
-    int last_file_with_name = 0;  // files_begun_ when the track's name was last written
+    // The value of files_begun_ when the track's name was last written.
+    int last_file_with_name = 0;
     bool is_busy = false;
   };
   struct Call {

@@ -202,7 +202,7 @@ Result<UnixMessage> UnixSocket::try_receive() const {
   while ((count = ::recvmsg(descriptor_.get(), &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC)) < 0) {
     if (errno != EINTR) return receive_error("recvmsg");
   }
-  // Take ownership at once, so that the descriptors of a rejected message are closed.
+  // Take ownership before any check, so that the descriptors of a rejected message are closed.
   parse_ancillary(header, ancillary);
   if (count == 0) return peer_gone_error();
   FARANDOLE_TRY(check_incoming(ancillary, header.msg_flags));

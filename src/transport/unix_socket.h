@@ -39,7 +39,7 @@ class UnixSocket {
   // Takes ownership of a descriptor. If check() fails, closes it.
   static Result<UnixSocket> adopt(Descriptor descriptor);
 
-  // Sends the bytes, and duplicates of the descriptors, which are borrowed.
+  // Sends the bytes together with duplicates of the descriptors. The descriptors are borrowed.
   Status send(std::span<const std::byte> bytes, std::span<const int> descriptors,
               TimePoint deadline) const;
   Status try_send(std::span<const std::byte> bytes, std::span<const int> descriptors) const;

@@ -28,7 +28,7 @@ std::vector<CoreRange> sockets_of(const std::vector<Core>& cores) {
   return sockets;
 }
 
-// Returns the number of parts of `size` cores, if each part lies within one socket.
+// Returns how many parts of `size` cores there can be if each part must lie within one socket.
 int count_parts(const std::vector<CoreRange>& sockets, int size) {
   int parts = 0;
   for (const CoreRange& socket : sockets) parts += socket.count / size;

@@ -56,8 +56,9 @@ std::vector<Core> find_cores(const std::vector<int>& usable_threads, const FileR
     positions[thread] = position_of(thread, nodes, read_file);
     packages_of_node[positions[thread].node].insert(positions[thread].package);
   }
-  // The key has the socket, the node and the first sibling. A socket is either a node with several
-  // packages, or a package; nodes come first.
+  // The key has the socket, the node and the first sibling. If a node has several packages, the
+  // node counts as the socket. Otherwise, the package is the socket. Sockets that are nodes come
+  // first.
   std::map<std::tuple<int, int, int, int>, std::vector<int>> threads_of_core;
   for (const auto& [thread, position] : positions) {
     const bool is_node = !nodes.empty() && packages_of_node[position.node].size() > 1;

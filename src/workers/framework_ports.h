@@ -26,7 +26,7 @@ class FrameworkPorts {
   static Result<FrameworkPorts> reserve(const FrameworkFlags& flags, int workers, bool is_node_0);
 
   std::vector<std::uint32_t> tensorflow_ports() const;  // by local rank; empty without --tf-config
-  std::uint32_t jax_port() const;                       // of JAX's coordinator; 0: none
+  std::uint32_t jax_port() const;                       // the port of JAX's coordinator; 0: none
 
  private:
   std::vector<ReservedPort> tensorflow_;

@@ -48,8 +48,8 @@ std::vector<EnvironmentVariable> torchrun_variables(const NodeLayout& layout, in
 std::vector<EnvironmentVariable> default_variables(int threads);
 
 // The variable that makes the C library keep up to `kept_bytes` of freed memory for new tensors, in
-// huge pages. By default, the C library returns large blocks to the system at once. Every training
-// step then gets new pages, which the kernel fills with zeros. Empty in three cases:
+// huge pages. By default, the C library immediately returns large freed blocks to the system. Every
+// training step then gets new pages, which the kernel fills with zeros. Empty in three cases:
 // `given_variables` has settings for the C library's memory (GLIBC_TUNABLES, MALLOC_…);
 // `kept_bytes` is below what the C library keeps by default; or the C library is older than 2.35
 // and would ignore such a large threshold.

@@ -53,8 +53,8 @@ std::optional<std::string> script_problem(const std::string& path) {
   return "needs the interpreter `" + interpreter + "`, which does not exist";
 }
 
-// Returns why a file cannot be started; an empty text if it does not exist; nothing if it can be
-// started.
+// Returns why a file cannot be started. The text is empty if the file does not exist. Returns
+// nothing if the file can be started.
 std::optional<std::string> start_problem(const std::string& path) {
   struct stat info{};
   if (::stat(path.c_str(), &info) != 0) return "";

@@ -10,6 +10,6 @@ from small_worker import make_few_calls
 import farandole
 
 farandole.init()
-os.write(1, b"waits\n")  # one write, because several ranks share a pipe
+os.write(1, b"waits\n")  # one write, because several ranks write to one pipe
 while True:
     make_few_calls()

@@ -61,7 +61,7 @@ FAULTS_PER_INIT = 0.45
 LEDGER_SIZE, WEIGHT_COUNT = 1000, 4096
 STEPS_BETWEEN_RESETS = 30
 MISTAKE_FROM = 200
-FAULTS_FROM = 20  # before this step, all first workers have got the state
+FAULTS_FROM = 20  # all first workers have got the state before this step
 
 
 class Faults:
@@ -73,11 +73,11 @@ class Faults:
         self.is_armed = False
 
     def choose(self) -> None:
-        """Choose a fault for the time from the next init() to the one after it, or no fault."""
+        """Choose a fault, or none, for the time between the next init() and the init() after it."""
         generator = random.Random(f"{SEED}/{WORKER_NUMBER}/{self.init_count}")
         self.init_count += 1
         os.environ.pop("FARANDOLE_FAILPOINT", None)
-        # A worker that fails before all workers have joined for the first time ends the job.
+        # If a worker fails before all workers have joined for the first time, the whole job ends.
         is_first = self.init_count == 1 and WORKER_NUMBER < WORKERS
         is_fault_chosen = SEED == "failpoints" or generator.random() < FAULTS_PER_INIT
         self.is_armed = is_fault_chosen and not is_first and not must_end()

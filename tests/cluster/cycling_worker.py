@@ -31,8 +31,7 @@ TRIES = 10
 # function, the cycle goes on in the same way.
 ALARM_SECONDS = 0.02
 PF_EXITING = 4
-# How many descriptors are left free: another number each time, so that init() fails at different
-# places.
+# How many descriptors are left free. The numbers differ, so that init() fails at different places.
 spare_descriptors = itertools.cycle(range(4))
 
 
@@ -64,8 +63,8 @@ def expect_no_init(groups: list[Group], kind: type[FarandoleError] = FarandoleEr
 
 
 def init_until_all_meet() -> None:
-    """Repeat init() until all ranks have joined the same job. At first, they may be out of step,
-    because their failed attempts ended at different points."""
+    """Repeat init() until all ranks have joined the same job. At first, some ranks may be one
+    attempt behind the others, because their failed attempts ended at different points."""
     for _ in range(TRIES):
         try:
             farandole.init()
@@ -226,7 +225,8 @@ def descriptors(process: int | str) -> list[str]:
 
 
 def fewest_descriptors(process: int) -> list[str]:
-    """List the files that another process keeps open, without those that it opens for a moment."""
+    """List the files that another process keeps open. Leave out files that this process opens only
+    for a moment."""
     samples = []
     for _ in range(50):
         samples.append(descriptors(process))

@@ -44,8 +44,9 @@ def resources_of(pid: int) -> dict[str, int]:
 
 
 class SmallestUsage:
-    """The smallest resource counts of a process, within the second tenth of the changes and within
-    the last tenth. It keeps no other counts, because these would need more and more memory."""
+    """The smallest resource counts of a process within the second tenth of the changes, and those
+    within the last tenth. No other counts are kept, because all counts would need more and more
+    memory."""
 
     def __init__(self, pid: int) -> None:
         self.pid, self.changes = pid, 0

@@ -73,7 +73,8 @@ class Failure:
     def inject_if_due(self, point: str, batch: int = 0) -> None:
         if self.pauses.random() < 0.05:
             time.sleep(self.pauses.random() * 0.02)
-        # Near the end, no worker may fail: if one fails after the last step, the job fails, too.
+        # Near the end, no worker may fail: if a worker fails after the last step, the job fails,
+        # too.
         if point != self.point or batch + 4 * farandole.size() > BATCHES:
             return
         self.countdown -= 1
@@ -97,8 +98,8 @@ def failing_state_type(state_type: Any) -> Any:
 
 
 def process(state: Any, allreduce: Any) -> None:
-    """Process one batch on each worker. This changes the state in two parts, so that a failure can
-    come between them."""
+    """Process one batch on each worker. The state changes in two parts, so that a failure can come
+    between the two changes."""
     failure.inject_if_due("before the step", state.batch)
     size, own_batch = farandole.size(), state.batch + farandole.rank()
     value = value_of(own_batch) if own_batch < BATCHES else 0
@@ -107,7 +108,7 @@ def process(state: Any, allreduce: Any) -> None:
     state.total += allreduce(value - value // 2)
     failure.inject_if_due("after the step", state.batch)
     state.batch += size
-    time.sleep(0.01)  # stands for the computing of a real training
+    time.sleep(0.01)  # in a real training, the worker computes here
     committed.append(state.batch)
 
 

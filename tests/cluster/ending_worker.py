@@ -12,7 +12,7 @@ be equal. FORM is the form of the training:
 
 With BEHAVIOR, workers also do one of the following:
 
-    prints: the workers write 100 kB after each step, and in the end callbacks
+    prints: the workers write 100 kB after each step, and also in their end callbacks
     hangs: worker 1 hangs in a step, in a C function that keeps the GIL
     sleeps: worker 1 sleeps in a step
     dies: worker 1 waits in a step until it learns that the job ends, and kills itself

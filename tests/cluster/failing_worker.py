@@ -45,7 +45,7 @@ class Failures:
         os._exit(3)
 
     @staticmethod
-    def kill_itself() -> None:  # at any point of the main thread, which goes on
+    def kill_itself() -> None:  # while the main thread goes on
         threading.Thread(target=os.kill, args=(os.getpid(), signal.SIGKILL)).start()
 
     @staticmethod
@@ -79,7 +79,7 @@ def main(failure: str, failed_rank: int) -> None:
     farandole.init()
     rank = farandole.rank()
     if rank != failed_rank:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # this rank has 7 s, not 2 s, for its error
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # so we have 7 s to show our error, not 2 s
     step = 0
     try:
         while True:

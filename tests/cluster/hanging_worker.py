@@ -1,7 +1,7 @@
 """A worker of a job with a mistake: `hanging_worker.py HOW`.
 
-HOW is the name of a function below. Most of these functions contain a mistake, usually of rank 1,
-with which the job hangs; it would also hang with Horovod.
+HOW is the name of a function below. Most of these functions contain a mistake, usually of rank 1.
+The mistake makes the job hang, as it would with Horovod.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def hold_a_lock() -> None:
 
 
 def stay_in_c() -> None:
-    """Sleep in C and keep the interpreter's lock, so that no Python thread of this process can
+    """Sleep in a C function that keeps the GIL, so that no Python thread of this process can
     run."""
     train()
     if farandole.rank() == 1:

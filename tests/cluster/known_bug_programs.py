@@ -56,8 +56,8 @@ class Ledger(elastic.ObjectState):
         assert np.array_equal(self.counts, expected), (self.batch, self.counts)
 
     def train_until_told(self, before_step: Callable[[], None] = lambda: None) -> None:
-        """Train with all batches. Then make steps without a batch until rank 0 finds the file that
-        HOLD_UNTIL names."""
+        """Train with all batches. Then make steps without a batch, until rank 0 finds the file
+        whose path is in the variable HOLD_UNTIL."""
         while True:
             before_step()
             if self.batch < len(self.counts):
@@ -72,8 +72,8 @@ class Ledger(elastic.ObjectState):
 
 
 def calls_in_a_thread() -> None:
-    """A second thread makes calls all the time, also while this worker leaves the job and joins it
-    again."""
+    """A second thread makes calls all the time, even while the main thread leaves the job and joins
+    it again."""
     state = Ledger(300)
     answers: list[np.ndarray] = []
     errors: list[Exception] = []
@@ -109,8 +109,8 @@ def calls_in_a_thread() -> None:
 
 
 def calls_in_process_sets() -> None:
-    """Rank 1 is alone in a process set, and the other ranks are in another one. Rank 1 dies while
-    they make calls there."""
+    """One process set contains only rank 1, and another one contains the other ranks. Rank 1 dies
+    while all ranks make calls in these sets."""
     state = Ledger(90)
     old_sets: list[farandole.ProcessSet] = []
     sizes = []

@@ -37,8 +37,8 @@ def shared_files() -> list[str]:
 
 
 def new_files_after_wait(list_files: Callable[[], list[str]], files_before: list[str]) -> list[str]:
-    """New files, which are not in `files_before`, may belong to other tests, which soon remove
-    them. Wait for other tests to do so, and return the new files that are left."""
+    """Files that are not in `files_before` may belong to other tests, which remove their files
+    soon. Give other tests time for this, and return the new files that are left."""
     deadline = time.monotonic() + TIMEOUT_SECONDS / 5
     while (new := sorted(set(list_files()) - set(files_before))) and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -79,7 +79,7 @@ class CommandRun:
         inherited = {k: v for k, v in os.environ.items() if k != "OMP_NUM_THREADS"}
 
         def prepare() -> None:
-            os.setpgrp()  # as a shell with job control does, so that SIGTSTP can stop the group
+            os.setpgrp()  # as in a shell with job control: SIGTSTP can stop the group
             if before_exec is not None:
                 before_exec()
 
@@ -137,7 +137,7 @@ class CommandRun:
         self.process.send_signal(number)
 
     def end(self) -> int:
-        """Read until no process holds the output any more, and return the exit code.
+        """Read until no process has the output open any more, and return the exit code.
 
         The last process that holds it is a process of the launcher, which ends after all workers
         and their children.

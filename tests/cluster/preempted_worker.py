@@ -1,6 +1,6 @@
 """A training whose ranks all end after the same step, soon after one of them has received SIGTERM.
 Each rank prints the number of this step. With `slow` as argument, rank 1 is late in each step, so
-the others wait in received()."""
+the other ranks wait for it in received()."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ SET_COUNT, RANKS, ELEMENTS = 9, WORKERS + 2, 3000
 
 def random_sets() -> list[list[int]]:
     generator = random.Random(f"sets {SEED}")
-    # Each of these sets is the same as the world at one size of the job.
+    # For each size that the job may have, one of these sets is equal to the world.
     rank_sets = {tuple(range(size)) for size in range(1, WORKERS + 1)}
     while len(rank_sets) < SET_COUNT:
         rank_sets.add(
@@ -50,7 +50,7 @@ SET_RANKS = random_sets()
 if len(sys.argv) > 3 and WORKER_NUMBER >= WORKERS:
     SET_RANKS.reverse()
 SETS = [Group(ranks) for ranks in SET_RANKS]
-epoch_sets: list[Group] = []  # the set that was added in the last epoch
+epoch_sets: list[Group] = []  # the set that this worker added in the last epoch
 
 
 def values_of(rank: int, ranks: list[int], step: int) -> Any:

@@ -57,7 +57,7 @@ SRUN_HELPER = "shepherd of srun"
 # job. The script never chooses these programs as victims.
 HOST_ENTRY_PROGRAMS = ("ip", "sh", "mount", "unshare", "hostname", "env")
 SERVICES = ("munged", "slurmctld", "slurmd")
-# If Open MPI is killed, it leaves its folder in /tmp. That is not our fault.
+# If Open MPI is killed, it leaves its folder in /tmp. We cannot change this.
 FOREIGN_FILES = ("ompi.",)
 
 
@@ -195,7 +195,8 @@ def check_end(start_method: StartMethod, victim: JobProcess, jobs: list[CommandR
 
 
 def start_and_kill_job(start_method: StartMethod, seed: int, seconds: float) -> str:
-    """Start a job, kill one of its processes within `seconds`, and check how the job ends.
+    """Start a job, kill one of its processes at a random moment within `seconds`, and check how the
+    job ends.
 
     Return the kind of the killed process.
     """
@@ -310,7 +311,8 @@ def make_ssh_method(way: str, folder: Path) -> Iterator[StartMethod]:
             return [hosts[0].command(*enter_folder, *run, "-n", str(WORKERS), *PROGRAM)]
 
         def ssh_commands(generator: random.Random) -> list[list[str]]:
-            first_host = generator.choice(["host0", hosts[0].v4])  # over ssh, or directly
+            # The driver reaches host0 over ssh by its name, and directly by its address.
+            first_host = generator.choice(["host0", hosts[0].v4])
             options = ["-H", f"{first_host}:2,host1:2", "-i", str(servers.identity)]
             return [hosts[0].command(*enter_folder, *run, *options, *PROGRAM)]
 

@@ -16,7 +16,7 @@ import farandole
 from farandole import core, lifecycle
 
 if sys.argv[1:] == ["make_few_calls"]:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # this rank has 7 s, not 2 s, for its error
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # so we have 7 s to show our error, not 2 s
 
 
 def wait_for(call: core.Call) -> int:
@@ -71,7 +71,7 @@ def make_few_calls() -> None:
     group = engine.add_group([1])
     engine.remove_group(group)
     take(wait_for(core.barrier("", 0)))
-    os.write(1, f"result {digest.hexdigest()}\n".encode())  # one write, because ranks share a pipe
+    os.write(1, f"result {digest.hexdigest()}\n".encode())  # one write: all ranks use one pipe
 
 
 def make_endless_calls() -> None:
@@ -106,7 +106,7 @@ def use_up_descriptors() -> None:
     taken_descriptors = take_all_descriptors() if farandole.rank() == 1 else []
     for _ in range(20):
         allreduce(numbers(1000))
-    for ranks in ([0, 1], [1]):  # rank 1 can neither receive rank 0's memory nor make its own
+    for ranks in ([0, 1], [1]):  # rank 1 has no descriptor for rank 0's memory or its own
         try:
             engine.add_group(ranks)
         except farandole.FarandoleError as error:

@@ -1,4 +1,4 @@
-"""A worker of a job in which rank 1 keeps the others waiting: `stalling_worker.py HOW FOLDER`.
+"""A worker of a job in which rank 1 makes the other ranks wait: `stalling_worker.py HOW FOLDER`.
 
 HOW is the name of a function below. Rank 1 goes on when the file `go` is in FOLDER, and all ranks
 end when the file `end` is there.
@@ -18,7 +18,7 @@ from farandole.handle import PreparedCall
 
 RANK = int(os.environ["FARANDOLE_RANK"])
 if sys.argv[1].startswith("ends_"):
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # this rank has 7 s, not 2 s, for its error
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # so we have 7 s to show our error, not 2 s
 
 
 def wait_for(file: Path) -> None:

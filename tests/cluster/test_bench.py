@@ -155,7 +155,7 @@ def test_a_terminal_shows_progress_and_colors() -> None:
     while True:
         try:
             piece = os.read(descriptor, 4096)
-        except OSError:  # the program has closed the terminal
+        except OSError:  # the program has closed its terminal
             break
         if not piece:
             break

@@ -26,7 +26,7 @@ def bind_to(numbers: list[int]) -> Callable[[], None]:
 def cores_of_workers(
     workers: int, *words: str, before_exec: Callable[[], object] | None = None
 ) -> tuple[Cores, list[int], str]:
-    """Return the cores that the workers may use and their numbers of threads, both by rank, and the
+    """Return, by rank, the cores that a worker may use and its number of threads. Return also the
     launcher's messages."""
     arguments = ("run", "-n", str(workers), *words, sys.executable, "-c", SHOW_CORES_PROGRAM)
     with CommandRun(*arguments, before_exec=before_exec) as job:

@@ -1,6 +1,7 @@
 """The timeline of a job over several hosts: node 0's file gets the events of all ranks.
 
-The hosts share the files of this machine. So each node usually gets another path for its file.
+The hosts share the files of this machine. So in most tests, each node gets a different path for its
+file.
 """
 
 from __future__ import annotations
@@ -85,7 +86,7 @@ def test_one_file_has_every_event_once(job: Job, tmp_path: Path, files: tuple[st
 
 
 def test_a_failing_worker_changes_neither_codes_nor_messages(job: Job, tmp_path: Path) -> None:
-    # If workers ignore SIGTERM, they have 7 s instead of 2 s to end by themselves.
+    # A worker that ignores SIGTERM has 7 s instead of 2 s to end by itself.
     script = (
         f"trap '' TERM; {traced_worker_command('make_calls')} && if test $RANK = 2; then exit 7; fi"
     )
@@ -124,7 +125,7 @@ def test_a_missing_file_is_one_line(job: Job, tmp_path: Path, node: int) -> None
 
 def test_ctrl_c_ends_the_collection(job: Job, tmp_path: Path) -> None:
     """The test stops the launcher of node 1 when the workers of this node have ended, so this
-    launcher never sends the events."""
+    launcher never sends the events of its workers."""
     go_file = tmp_path / "go"
     os.mkfifo(go_file)
     paths = [tmp_path / str(node) for node in range(2)]

@@ -1,5 +1,5 @@
-"""A process that has joined and left its job a thousand times uses no more resources than after ten
-times."""
+"""After a process has joined and left its job a thousand times, it uses no more resources than
+after ten times."""
 
 from __future__ import annotations
 

@@ -68,9 +68,9 @@ def rows_of(text: str) -> Rows:
 
 
 def examine(hanging: Collection[str] = (), **options: Any) -> tuple[int, Rows]:
-    """Run the command; return its exit code and its rows. Only the checks in `hanging` may give no
-    answer. On a busy machine, other checks may need longer than their limit, too; then the command
-    runs again."""
+    """Run the command; return its exit code and its rows. The checks in `hanging` need not answer
+    in time. On a busy machine, another check may exceed its time limit, too. Then run the command
+    again."""
     for _ in range(5):
         with CommandRun("doctor", "--json", **options) as job:
             code = job.end()
@@ -193,7 +193,7 @@ def control_group(controller: str, limit: str, value: int) -> Iterator[Path]:
     finally:
         deadline = time.monotonic() + TIMEOUT_SECONDS / 5
         while group.exists():
-            # A process that has ended leaves the group a moment later.
+            # After its end, a process stays in the group for a moment.
             with suppress(OSError):
                 group.rmdir()
             assert time.monotonic() < deadline, "a process is left in the control group"

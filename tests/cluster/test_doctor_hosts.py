@@ -193,7 +193,8 @@ def test_a_missing_interface_is_reported(ssh_hosts: SshHosts) -> None:
 
 
 def test_lost_large_packets_are_reported(ssh_hosts: SshHosts) -> None:
-    """IPv6 packets pass a switch with a smaller MTU. IPv4 and ssh use a direct cable."""
+    """IPv6 packets pass a switch whose MTU is smaller than that of the hosts. IPv4 packets, and so
+    those of ssh, use a direct cable."""
     hosts = ssh_hosts.hosts
     cable = ("type", "veth", "peer", "name", "eth1", "netns", hosts[1].namespace)
     port = ("ip", "-n", hosts[1].switch, "link", "set", hosts[1].bridge_end, "mtu")
@@ -202,7 +203,8 @@ def test_lost_large_packets_are_reported(ssh_hosts: SshHosts) -> None:
         for node, other_node in ((0, 1), (1, 0)):
             hosts[node].ip("link", "set", "eth1", "up")
             hosts[node].ip("route", "add", f"{hosts[other_node].v4}/32", "dev", "eth1")
-            # The switch would forward a packet that the kernel has not split yet.
+            # Without this setting, a host sends large packets and leaves it to the device to split
+            # them. The switch would forward such a packet in spite of its MTU.
             hosts[node].ip("link", "set", "eth0", "gso_max_segs", "1")
         run_command(*port, "1000")
         actual = examine_as_json(ssh_hosts, "-H", "host0,host1")

@@ -391,8 +391,8 @@ def test_the_engine_works_over_the_hosts(ssh_hosts: SshHosts) -> None:
 
 
 def test_torch_distributed_finds_all_ranks(ssh_hosts: SshHosts) -> None:
-    """The workers get torchrun's variables. With these, PyTorch's own backend gloo connects the
-    ranks without Farandole."""
+    """The workers get the variables that torchrun would set. With these variables, PyTorch's own
+    backend gloo connects the ranks without Farandole."""
     program = (
         "import torch, torch.distributed as dist\n"
         "dist.init_process_group('gloo')\n"

@@ -14,7 +14,7 @@ from test_stalls import read_errors_until
 
 WORKER = ("tests/cluster/elastic_worker.py",)
 QUICK_RESTART = ("--cooldown-range", "0,1")
-# With this flag, the other workers go on before a new worker is there.
+# With this flag, the other workers do not wait for a new worker.
 DELAYED_RESTART = ("--cooldown-range", "3,3")
 
 

@@ -10,7 +10,7 @@ being killed, so that the state is never lost. To run more of these jobs:
     python tests/cluster/test_elastic_chaos.py --jobs 100 [--seed 7] [--faults 20]
 
 Half of the jobs run on two hosts, which are loopback addresses. In these jobs, the test also kills
-the launchers of the hosts, and the launcher that decides about the members.
+launchers: those of the hosts, and the launcher that decides about the members.
 
 If a job is repeated with the same seed, the same faults are chosen, but they may happen at other
 times.
@@ -188,9 +188,9 @@ class JobUnderFaults:
         ]
         kind = self.generator.choice(("deciding launcher", "launcher of a host"))
         victims = deciding_launchers if kind == "deciding launcher" else other_launchers
-        # The launcher that decides has no workers. (The launchers of the hosts have no workers,
-        # either, before they get orders.) After a fourth quick loss of this launcher, the driver
-        # would give up.
+        # The launcher that decides about the members never has workers. (The launchers of the hosts
+        # have no workers before they get their orders.) If this launcher were lost quickly a fourth
+        # time, the driver would give up.
         if len(deciding_launchers) != 1 or not victims or self.faults[kind] >= 3:
             return
         launcher = self.generator.choice(victims)

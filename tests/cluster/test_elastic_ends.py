@@ -29,7 +29,7 @@ from test_terminal import Terminal
 
 WORKER = (sys.executable, str(Path(__file__).with_name("ending_worker.py")))
 LEDGER_SIZE = 64  # the same as in ending_worker.py
-WAIT_SECONDS = TIMEOUT_SECONDS / 2  # only a guard: the documented limit is 10 s
+WAIT_SECONDS = TIMEOUT_SECONDS / 2  # a guard; the documented limit is only 10 s
 ENDED_EARLY = 75
 HOSTS = ("-H", "127.0.0.1:2,127.0.0.2:1")
 PR_SET_CHILD_SUBREAPER = 36
@@ -86,8 +86,8 @@ each_kill = pytest.mark.parametrize("kill_launcher", KILLS.values(), ids=KILLS)
 
 
 def each_kill_with(name: str, values: list[str]) -> pytest.MarkDecorator:
-    """Use each kill and each value at least once in the everyday tests, and all pairs of them in
-    the long ones."""
+    """Use each kill and each value at least once in the everyday tests. In the long tests, use all
+    pairs of a kill and a value."""
     pairs = [
         pytest.param(
             kill_launcher, value, id=f"{kill}-{value}", marks=() if i == j else pytest.mark.long
@@ -244,7 +244,7 @@ def become_subreaper() -> Iterator[None]:
 
 def exit_code_of_orphan(pid: int) -> int:
     while True:
-        with suppress(ChildProcessError):  # `pid` is our child only after its launcher's end
+        with suppress(ChildProcessError):  # `pid` becomes our child when its launcher ends
             return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
         time.sleep(0.01)
 
@@ -304,10 +304,10 @@ def test_output_that_nobody_reads_is_no_obstacle(
     with start(tmp_path, "function", "prints") as job:
         while not list(tmp_path.glob("trains.*")):
             time.sleep(0.01)
-        time.sleep(1)  # now the pipes are probably full; if not, the test checks less
+        time.sleep(1)  # now the pipes are probably full
         workers = workers_of(job).values()
         kill_launcher(job)
-        wait_until_ended(workers)  # without reading the output
+        wait_until_ended(workers)  # nobody reads the output
         job.end()
         wait_until_all_have_ended(job)
     assert not mistake_in_checkpoints(tmp_path, {0, 1, 2})
@@ -357,7 +357,7 @@ def test_workers_that_wait_in_init_end_too(
     with start(tmp_path, "function", "waits to join") as job:
         job.read_until("worker 1 (pid")
         job.read_until("comes to init()", times=2)
-        time.sleep(0.5)  # now the others have probably started; if not, the test checks less
+        time.sleep(0.5)  # now the others have probably started
         kill_launcher(job)
         wait_until_all_have_ended(job)
     assert not list(tmp_path.glob("checkpoint.*"))

@@ -26,8 +26,8 @@ def test_the_accuracy_is_compared_after_checks(tmp_path: Path) -> None:
         text=True,
         timeout=300,
     )
-    # The accuracies of such short trainings may differ by more than noise. Then the last line says
-    # this.
+    # The accuracies of such short trainings may differ by more than noise. Then the last line of
+    # the output says this.
     assert completed.returncode == 0 or "not within noise" in completed.stderr, (
         completed.stdout + completed.stderr
     )

@@ -98,7 +98,7 @@ def test_a_host_that_is_frozen_does_not_stop_the_others(ssh_hosts: SshHosts, fro
         for pid in processes:
             kill(pid, signal.SIGSTOP)
         if frozen == "launcher":
-            kill(worker)  # the stopped launcher cannot report this death
+            kill(worker)  # its stopped launcher cannot report this death
         try:
             job.read_until("has rank 0 of 1")
             job.read_until("worker 2 has rank 1 of 2")
@@ -122,9 +122,9 @@ def test_a_host_that_is_frozen_does_not_stop_the_others(ssh_hosts: SshHosts, fro
 def test_a_host_that_is_cut_off_comes_back_pytorch_111646(
     ssh_hosts: SshHosts, hosts: str, lost_worker: int
 ) -> None:
-    """The bug report: a node sent no keep-alive any more, but torchrun did not restart the
-    training, and the other nodes waited for this node. Here, the others go on without the host,
-    which may come back. test_known_bugs.py has more tests of reported bugs."""
+    """The bug report: a node sent no keep-alive messages any more. But torchrun did not restart the
+    training, so the other nodes waited for this node. Here, the other hosts go on without the lost
+    host, which may come back. test_known_bugs.py has more tests of reported bugs."""
     size = len(hosts.split(","))
     new_workers = {"NEW_WORKERS_FROM": str(size)}
     with ssh_hosts.start("-H", hosts, *FLAGS, *WORKER, environment=new_workers) as job:
@@ -184,7 +184,7 @@ def test_a_replacement_that_is_lost_at_once_is_replaced(ssh_hosts: SshHosts) -> 
         deadline = time.monotonic() + TIMEOUT_SECONDS / 2
         while not (replacements := {*ssh_hosts.foreground_processes(0)} - {*launchers}):
             assert time.monotonic() < deadline, job.errors
-        kill(replacements.pop())  # before the replacement takes part in the job
+        kill(replacements.pop())  # the replacement has not joined the job yet
         kill(worker_of(ssh_hosts, 1, 2))
         assert job.end() == 0, job.errors
         ssh_hosts.wait_for_end_of(job)
@@ -211,7 +211,7 @@ class HostList:
         self.path, self.stop_file, self.count = folder / "hosts", folder / "stop", folder / "count"
 
     def set(self, *hosts: str) -> None:
-        # Replace the file at once, so that the command never reads half of a list.
+        # Replace the file in one step, so that the command never reads half of a list.
         (new := self.path.with_suffix(".new")).write_text("".join(f"{host}\n" for host in hosts))
         new.rename(self.path)
 

@@ -1,5 +1,6 @@
-"""Compiled programs of JAX in an elastic job. After a change, a program that stays the same is used
-again. A program that contains the size of the group is never used with another size."""
+"""Compiled programs of JAX in an elastic job. After a change of the group, JAX uses a compiled
+program again if the change does not concern this program. A program that contains the size of the
+group is never used with another size."""
 
 from __future__ import annotations
 

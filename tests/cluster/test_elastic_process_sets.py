@@ -64,7 +64,7 @@ class RandomJob:
                 self.sizes.add(size)
                 if self.changes > self.changes_wanted:
                     (self.folder / "end").touch()
-                # If the job has all its workers, it changes only if one is killed.
+                # If the job has all its workers, its group changes only after a kill.
                 elif len(members) == self.workers or (
                     len(members) > 1 and self.generator.random() < 0.3
                 ):
@@ -216,8 +216,8 @@ train(state)
 
 
 def test_a_function_goes_on_when_its_rank_becomes_a_member(tmp_path: Path) -> None:
-    """TensorFlow traces the function only once. Worker 2 does this before it is a member of the
-    process set."""
+    """TensorFlow traces the function only once. On worker 2, it does this before the worker is a
+    member of the process set."""
     program = (sys.executable, "-c", TAPE_PROGRAM, str(tmp_path))
     with CommandRun("run", "-n", "3", "--min-workers", "2", *QUICK_RESTART, *program) as launched:
         launched.read_until("worker 2 trains as rank 2 of 3")

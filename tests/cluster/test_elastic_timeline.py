@@ -42,7 +42,8 @@ def groups_of(trace: Trace) -> dict[int, Ranks]:
 
 
 def calls_by_group(path: Path, slot: int) -> dict[int, int]:
-    """Return how many calls of the training a slot has begun in each group, by epoch."""
+    """Return how many calls of the training the worker of a slot has begun in each group, by
+    epoch."""
     calls: dict[int, int] = defaultdict(int)
     epoch, threads = 0, set()
     for event in json.loads(path.read_text()):
@@ -73,8 +74,8 @@ def check_three_groups(path: Path, workers: int, lost_slot: int) -> None:
 
 
 def wait_until_traced(path: Path, slot: int, groups: int = 1) -> None:
-    """Wait until the file has calls of this slot in `groups` groups. A worker that is killed before
-    the file has these calls may lose its last events."""
+    """Wait until the file has calls of this slot in `groups` groups. Without this wait, a killed
+    worker could lose its last events."""
     deadline = time.monotonic() + TIMEOUT_SECONDS / 2
     while True:
         # A write may be under way, or the file may not exist yet.

@@ -55,7 +55,7 @@ def box_of(job: CommandRun) -> str:
 
 
 def check_survivors(job: CommandRun, failed_rank: int, ranks: range, error: str) -> None:
-    """Check that these ranks' errors name the failed rank and the cause.
+    """Check that the errors of these ranks name the failed rank and the cause of its failure.
 
     Check also that the ranks have no descriptors or shared memory of the job left.
     """
@@ -168,7 +168,7 @@ def memory_cgroup() -> Iterator[Path]:
     yield folder
     deadline = time.monotonic() + TIMEOUT_SECONDS / 5
     while True:
-        with suppress(OSError):  # killed processes leave the group only later
+        with suppress(OSError):  # killed processes stay in the group for a moment
             folder.rmdir()
             break
         assert time.monotonic() < deadline, "a process is left in the cgroup"

@@ -19,7 +19,7 @@ from test_driver import files_with, processes_with
 # The program runs on host0. The job has two workers on host0, without ssh, and two on host1. The
 # settings suppress the launcher's notices about threads and about late ranks.
 WITHOUT_NOTICES = {"OMP_NUM_THREADS": "1", "FARANDOLE_STALL_WARNING": "0"}
-# The launcher prints this if the processes on the other host take long to end.
+# The launcher prints this text if the processes on the other host need long to end.
 WAITING_NOTICE = (
     "farandole: all workers of this node have ended; waiting for those of the other nodes\n"
 )
@@ -261,7 +261,7 @@ def test_ctrl_c_ends_the_workers(ssh_hosts: SshHosts) -> None:
         assert caller.end() == -signal.SIGINT
         ssh_hosts.wait_for_end_of(caller)
     assert caller.errors.splitlines()[-1] == "KeyboardInterrupt"
-    # A node may learn that the job ends before the signal reaches it.
+    # A node may learn that the job ends before this node gets the signal.
     assert re.search("the job has ended after SIGINT|SIGINT has ended it", caller.errors)
 
 

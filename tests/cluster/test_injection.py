@@ -21,8 +21,8 @@ from launched import CommandRun, run
 
 HERE = Path(__file__).parent
 SHORT_JOB = (sys.executable, str(HERE / "small_worker.py"), "make_few_calls")
-# A test injects this number of faults, each in another job. The job makes some hundred such calls,
-# and the printed seed chooses those that get a fault.
+# A test injects this number of faults, each in another job. The job makes some hundred such calls.
+# The printed seed chooses the calls that get a fault.
 FAULTS_PER_TEST = 8
 
 
@@ -37,8 +37,8 @@ def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class InjectedRun:
-    """One run of the short job with a fault in the call with this number. With number 0, it only
-    counts the calls."""
+    """One run of the short job, with a fault in the call with this number. With the number 0, there
+    is no fault, and the run only counts the calls."""
 
     def __init__(self, shim: Path, counters: Path, target: str, kind: str, number: int) -> None:
         counters.write_bytes(bytes(16))
@@ -111,7 +111,7 @@ def test_a_rejected_call_is_reported(inject: InjectFault, target: str) -> None:
         run_with_fault = inject(target, "LIMIT", number)
         faults += run_with_fault.faults
         code = run_with_fault.job.process.returncode
-        if code == 0:  # the launcher or the engine did not need this call
+        if code == 0:  # the job succeeded without this call
             assert run_with_fault.results() == run_without_fault.results(), (
                 run_with_fault.description
             )

@@ -25,8 +25,8 @@ from farandole.jobs import launched_worker
 from farandole.jobs.channel import OutgoingMessage
 
 CALLING_PROGRAM = str(Path(__file__).with_name("calling_program.py"))
-# Without these variables, the launcher prints a notice if it chooses the number of threads, and if
-# a rank is late.
+# Without these variables, the launcher prints a notice if it chooses the number of threads, and
+# another notice if a rank is late.
 WITHOUT_NOTICES = {"OMP_NUM_THREADS": "1", "FARANDOLE_STALL_WARNING": "0"}
 
 
@@ -90,7 +90,7 @@ def test_an_exception_arrives_with_its_rank(capfd: pytest.CaptureFixture[str]) -
     def work() -> None:
         from farandole import calls  # noqa: PLC0415
 
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # this rank has 7 s, not 2 s, to end
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # so this rank has 7 s to end, not 2 s
         farandole.init()
         if farandole.rank() == 1:
             raise ValueError("no data")
@@ -464,8 +464,8 @@ def test_workers_are_stopped_by_a_program_that_ignores_interrupts(grace_time: fl
     finally:
         signal.signal(signal.SIGINT, previous_handler)
     assert workers[0].exit_code == 137
-    # The second signal makes the launcher kill the worker. On a busy machine, two signals may
-    # arrive together and count as one; then the launcher kills the worker after 30 s.
+    # The second signal makes the launcher kill the worker. On a busy machine, both signals may
+    # arrive together and count as one. Then the launcher kills the worker only after 30 s.
     texts = ["a second signal (SIGTERM); killing rank 0"]
     texts += ["rank 0 did not end within 30 s; killing"] * (grace_time == 0)
     assert any(text in workers.messages for text in texts), workers.messages

@@ -47,8 +47,8 @@ def host_list(tmp_path: Path) -> HostList:
 
 @pytest.fixture
 def stop_file(tmp_path: Path) -> Path:
-    """Return the path of a file that does not exist yet. Trainings wait for it: when the test makes
-    it, they end."""
+    """Return the path of a file that does not exist yet. The trainings end when the test makes this
+    file."""
     return tmp_path / "stop"
 
 
@@ -155,7 +155,7 @@ print(f"worker {number} (pid {os.getpid()}) has the right sum", flush=True)
 
 def test_the_others_survive_the_kill_of_one_worker_horovod_2908() -> None:
     """Rank 1 of 4 was killed while PyTorch trained. The other three ranks aborted by an uncaught
-    exception of Gloo. Since then, Horovod skips its own tests of this case.
+    exception of Gloo. Since this report, Horovod skips its own tests of this case.
 
     Here, the other three ranks keep their processes and continue as a group of three. Each element
     of the weights is the sum of all batches, each counted once."""
@@ -182,8 +182,8 @@ def test_a_job_whose_hosts_all_fail_ends_horovod_2030() -> None:
 
 
 def test_a_job_with_too_few_hosts_ends_at_its_limit_horovod_2030(host_list: HostList) -> None:
-    """The same report as in the test above. Here, a job that does not find enough hosts, at its
-    start or later, ends after --elastic-timeout, and says what is missing."""
+    """This test repeats the same report as the test above. Here, a job may not find enough hosts,
+    at its start or later. Then it ends after --elastic-timeout, and says what is missing."""
     host_list.set("127.0.0.1:1")
     flags = [*host_list.flags(2), "-n", "2", "--min-workers", "2", "--elastic-timeout", "5"]
     job = run("run", *flags, "true")
@@ -211,8 +211,8 @@ def test_a_host_leaves_and_too_few_are_left_horovod_3494(
     """A host left in an orderly way, so the job had fewer hosts than its minimum. When a new host
     came, the old workers did not sync the state, and the new worker waited in the sync forever.
 
-    Here, all workers sync the state, both if the host is removed from the list and if its launcher
-    gets SIGTERM."""
+    Here, all workers sync the state. This holds if the host is removed from the list, and also if
+    the launcher on this host gets SIGTERM."""
     host_list.set("127.0.0.1:1", "127.0.0.2:1")
     flags = [*host_list.flags(2), "-n", "2", "--min-workers", "2", "--grace-time", "1"]
     with CommandRun("run", *flags, *LEDGER_TRAINING, environment=host_list.environment()) as job:
@@ -346,8 +346,8 @@ def test_a_new_worker_with_a_new_optimizer_starts_horovod_2652(
     the new worker had no variables yet, so the workers sent different variables, and all waited
     forever.
 
-    Here, the new worker gets all variables of the model and of the optimizer. In the end, each of
-    them is as in a training without a failure."""
+    Here, the new worker gets all variables of the model and of the optimizer. In the end, each
+    variable has the same value as in a training without a failure."""
     with CommandRun("run", "-n", "2", *FLAGS, *KERAS, environment=keras, seconds=300) as job:
         job.read_until("is one of 2, at epoch 0", times=2)
         survivor = workers_of(job)[0]
@@ -362,11 +362,12 @@ def test_a_new_worker_with_a_new_optimizer_starts_horovod_2652(
 def test_a_new_host_joins_during_fit_horovod_2285(
     stop_file: Path, host_list: HostList, keras: dict[str, str]
 ) -> None:
-    """A host was added while Keras trained. The new worker began to train without a sync of the
-    state, while the old workers waited for it in this sync forever.
+    """A host was added while Keras trained. The old workers waited for the new worker in a sync of
+    the state. But the new worker began to train without this sync, so the old workers waited
+    forever.
 
-    Here, the training of one worker goes on with two, and each variable is as in a training of one
-    worker."""
+    Here, the training begins with one worker and goes on with two. In the end, each variable has
+    the same value as in a training with one worker."""
     host_list.set("127.0.0.1:1")
     with CommandRun("run", *host_list.flags(2), *KERAS, environment=keras, seconds=300) as job:
         job.read_until("worker 0 is one of 1, at epoch 0")
@@ -379,8 +380,8 @@ def test_a_new_host_joins_during_fit_horovod_2285(
 
 def test_the_others_wait_when_a_needed_host_is_lost_horovod_2484() -> None:
     """The job needed at least three hosts, and one of its three hosts was shut down. Sometimes the
-    others did not wait for a new host: all their workers failed by an uncaught exception of a
-    background thread.
+    other two hosts did not wait for a new host: all their workers failed by an uncaught exception
+    of a background thread.
 
     Here, the other workers keep the state and wait until the host is there again."""
     hosts = ("-H", "127.0.0.1:1,127.0.0.2:1,127.0.0.3:1", "--min-workers", "3")
@@ -401,7 +402,7 @@ def test_a_worker_with_a_process_set_is_lost_horovod_4021(stop_file: Path) -> No
     failed, too.
 
     Here, the others go on with process sets that they add again, and each element of their results
-    is right. The old process sets raise an error that says what to do."""
+    is right. Calls in the old process sets raise an error that says what to do."""
     program = (*PROGRAMS, "calls_in_process_sets")
     with CommandRun(
         "run", "-n", "3", *FLAGS, *program, environment={"HOLD_UNTIL": str(stop_file)}
@@ -417,10 +418,11 @@ def test_a_worker_with_a_process_set_is_lost_horovod_4021(stop_file: Path) -> No
 
 def test_process_sets_that_would_be_lost_are_rejected_horovod_4021() -> None:
     """The program of the same report adds its process sets before it calls the function that
-    trains. A worker that joins later would wait there for the others, which are already in the
-    function.
+    trains. When a new worker joins, the other workers are already in this function. So the new
+    worker would wait for them in add_process_set() forever.
 
-    Here, already the first workers get an error that says where the program must make this call."""
+    Here, the workers with which the job starts get an error from add_process_set(). The error says
+    where the program must make this call."""
     program = "import farandole; farandole.init(); farandole.add_process_set([0, 1])"
     job = run("run", "-n", "2", *FLAGS, sys.executable, "-c", program)
     assert job.process.returncode == 1
@@ -441,9 +443,9 @@ def clock_shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_changes_within_one_second_both_count_horovod_time_stamps(
     clock_shim: Path, host_list: HostList, step: int
 ) -> None:
-    """In Horovod, each change of the hosts had a time stamp in whole seconds, and counted only if
-    this was greater than the last one. So a second change within one second was lost, and also a
-    change after the clock was set back.
+    """In Horovod, each change of the hosts had a time stamp in whole seconds. A change counted only
+    if its time stamp was greater than that of the change before it. So the second of two changes
+    within one second was lost. A change after the clock was set back was lost, too.
 
     Here, no decision depends on the wall clock. In this test, the clock of all processes of the job
     stands still, or runs backwards."""
@@ -473,9 +475,9 @@ def test_changes_within_one_second_both_count_horovod_time_stamps(
     assert max(new) in pids_of_finished_workers(job)
 
 
-# These files use the time only in output for people, or in names.
+# These files use the wall clock only for output that people read, or for names.
 MAY_LOOK_AT_THE_WALL_CLOCK = {
-    "examination.cc",  # compares the clocks of hosts, for the user
+    "examination.cc",  # shows the user how far the clocks of hosts differ
     "job_name.cc",
     "job_output.cc",
     "line_prefix.cc",
@@ -486,8 +488,8 @@ MAY_LOOK_AT_THE_WALL_CLOCK = {
 
 
 def test_no_decision_looks_at_the_wall_clock_horovod_time_stamps() -> None:
-    """The test above passes because no decision uses the wall clock. To keep it so, every file that
-    reads the wall clock must be in MAY_LOOK_AT_THE_WALL_CLOCK."""
+    """No decision may use the wall clock. So each file that reads the wall clock must be listed in
+    MAY_LOOK_AT_THE_WALL_CLOCK."""
     wall_clock = re.compile(r"system_clock|CLOCK_REALTIME|gettimeofday|\btime\((nullptr|NULL|0)\)")
     files = {
         file.name
@@ -499,8 +501,7 @@ def test_no_decision_looks_at_the_wall_clock_horovod_time_stamps() -> None:
 
 
 def is_open(stranger: socket.socket) -> bool:
-    """Return whether the connection still exists: the process at its other end has not closed
-    it."""
+    """Return whether the process at the other end still has the connection open."""
     stranger.setblocking(False)
     try:
         return stranger.recv(1) != b""
@@ -517,8 +518,8 @@ def test_strangers_take_all_descriptors_gloo_emfile(
     """Strangers opened 200 idle connections to a process that may have 128 open files. An accept()
     failed, and this ended the process (measured with Gloo; there is no issue about it).
 
-    Here, strangers can use only a part of the 128 files. If a process has fewer free descriptors,
-    it closes some of these connections. The training goes on, and a new worker joins."""
+    Here, strangers can use only a part of the 128 files. If too few descriptors are free, the
+    process closes some of these connections. The training goes on, and a new worker joins."""
     job = CommandRun(
         *("run", "-H", "127.0.0.1:1,127.0.0.2:1", *FLAGS, *LEDGER_TRAINING),
         environment={"HOLD_UNTIL": str(stop_file)},
@@ -570,7 +571,7 @@ def answer_to(endpoint: tuple[str, int], message: bytes) -> bytes:
             stranger.sendall(message)
             stranger.shutdown(socket.SHUT_WR)
             return stranger.recv(1)
-        except OSError:  # the connection is closed already
+        except OSError:  # the job has already closed the connection
             return b""
 
 
@@ -584,10 +585,10 @@ def test_false_message_lengths_get_no_answer_munge_cve_2026_25506(stop_file: Pat
     that was larger than the message. The daemon wrote past its memory, and could be made to reveal
     its key.
 
-    Here, messages of strangers with such lengths come to all ports of a job. None of them gets an
-    answer or memory, and the training goes on. The unit test StoreServer.
-    AMessageWithAWrongLengthGetsNoAnswer sends such lengths to the store, as a worker of the job
-    could."""
+    Here, strangers send messages with such lengths to all ports of a job. The job neither answers
+    these messages nor allocates memory for them, and the training goes on. The unit test
+    StoreServer.AMessageWithAWrongLengthGetsNoAnswer sends such lengths to the store, as a worker
+    of the job could."""
     hosts = ("-H", "127.0.0.1:1,127.0.0.2:1")
     with CommandRun(
         "run", *hosts, *FLAGS, *LEDGER_TRAINING, environment={"HOLD_UNTIL": str(stop_file)}

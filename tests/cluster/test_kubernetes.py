@@ -1,7 +1,7 @@
 """The files of examples/kubernetes: their fields, and what the commands of their pods do.
 
-The tests use no cluster: network namespaces stand for the pods. They have only those names and
-variables that Kubernetes and the MPI Operator give to pods.
+The tests use no cluster: network namespaces stand for the pods. The namespaces have only those
+names and variables that Kubernetes and the MPI Operator give to pods.
 """
 
 from __future__ import annotations

@@ -124,8 +124,8 @@ def test_cores_are_divided_and_the_launcher_says_so() -> None:
 
 
 def test_freed_memory_is_kept_and_the_launcher_says_so() -> None:
-    """If a worker frees a block of 64 MiB and allocates it again, it gets the same memory, so
-    nearly no page is new. With the C library's own settings, every page would be new."""
+    """If a worker frees a block of 64 MiB and then allocates another one, it gets the same memory
+    again, so nearly no page is new. With the C library's own settings, every page would be new."""
     program = (
         "import ctypes, resource\n"
         "libc = ctypes.CDLL(None)\n"
@@ -244,7 +244,7 @@ def test_the_first_failure_gives_the_code_and_the_last_lines() -> None:
 
 
 # Rank 0 watches rank 1. So rank 0 learns of the end of rank 1 at the same time as the launcher, and
-# ends at once, too.
+# then ends immediately, too.
 RANK_0_FOLLOWS = """
 import os, select, signal, sys
 signal.signal(signal.SIGTERM, signal.SIG_IGN)  # 7 s instead of 2 s
@@ -272,7 +272,7 @@ def test_others_may_end_with_an_error_of_their_own(tmp_path: Path) -> None:
 
 
 def test_processes_that_workers_leave_may_write_their_last_lines() -> None:
-    # As in `train > >(tee log)`, the process that reads the worker's output lives longer than the
+    # As in `train > >(tee log)`, a process that has the worker's output open lives longer than the
     # worker. Here, this process ends only after the launcher has noticed the end of the worker.
     script = "echo first > >(cat; while [ -e /proc/$$ ]; do :; done; echo last)"
     job = run("run", "-n", "2", "bash", "-c", script)
@@ -314,7 +314,8 @@ RANK_1_NEVER_JOINED = (
     ("joining", "notice"), [("-", NONE_JOINED), ("0", RANK_1_NEVER_JOINED), ("01", "")]
 )
 def test_ranks_that_never_joined_are_named(joining: str, notice: str) -> None:
-    """A job whose workers never call init() can succeed. The launcher only names these ranks."""
+    """A job whose workers never call init() can succeed. The launcher prints a message that names
+    these ranks."""
     program = (
         "import contextlib, os, farandole\n"
         f"if os.environ['FARANDOLE_RANK'] in '{joining}':\n"
@@ -493,8 +494,8 @@ def test_a_closed_output_ends_the_job() -> None:
 
 def test_a_closed_output_leaves_the_workers_their_grace_time(tmp_path: Path) -> None:
     saved_file = tmp_path / "saved"
-    # The shell goes on when nobody reads its output any more. What it writes wakes the launcher
-    # some time after SIGTERM.
+    # The shell goes on when its output is closed. After SIGTERM it writes another line, which wakes
+    # the launcher within the grace time.
     script = (
         f"trap '' PIPE; trap 'sleep 1; echo saving; sleep 1; echo yes >{saved_file}; exit 0' TERM; "
         "while :; do echo x; sleep 0.05; done"

@@ -1,5 +1,5 @@
-"""The code in README and docs works. This file runs each block, unless a comment says which other
-test runs it, or why no test does."""
+"""The code in README and docs works. This file runs each block, unless a comment names another test
+that runs the block, or says why no test runs it."""
 
 from __future__ import annotations
 

@@ -42,14 +42,14 @@ RUN_HERE = [
     for block in blocks_of(ROOT / page)
     if block.runner == f"tests/cluster/{Path(__file__).name}"
 ]
-# For each page: the words by which the tests find a block, because one of its lines begins with
-# them.
+# For each page: texts by which the tests find the blocks. A line of a block begins with such a
+# text.
 FIRST_WORDS = {
     PAGES[0]: ("farandole run -H", "# on host0", "srun", "mpirun", "mpiexec"),
     PAGES[1]: ("FARANDOLE_SECRET=job.secret srun", "# on host0", "mpirun", "mpiexec"),
 }
-# mpirun needs the first variables to run as root, and the others because some interfaces of the
-# hosts lead nowhere.
+# mpirun needs the first variables to run as root. The other variables choose the interface, because
+# some interfaces of the hosts lead nowhere.
 MPIRUN_VARIABLES = {
     "OMPI_ALLOW_RUN_AS_ROOT": "1",
     "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",

@@ -60,7 +60,8 @@ def test_run_starts_the_python_beside_the_command(name: str, tmp_path: Path) -> 
         f"PATH has {other_python}"
     )
     assert run(farandole, *words, path=f"{other_python.parent}:/bin") == (0, expected, notice)
-    # The command uses a path as it is. It looks for other programs than Python only in PATH.
+    # If a program is given as a path, the command uses this path. A name that is not that of a
+    # Python, such as `pythonic`, is looked up only in PATH.
     expected = f"[0] in PATH: {other_python} train.py\n"
     assert run(farandole, "run", "-n", "1", str(other_python), "train.py") == (0, expected, "")
     shutil.copy2(python_beside, python_beside.with_name("pythonic"))

@@ -100,7 +100,7 @@ class ControlGroup:
             try:
                 self.folder.rmdir()
                 break
-            except OSError:  # killed processes leave the group a moment later
+            except OSError:  # killed processes stay in the group for a moment
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(0.02)
@@ -138,8 +138,8 @@ def test_a_kill_by_a_full_control_group_is_reported(control_group: ControlGroup)
 @needs_root
 @pytest.mark.parametrize("control_group", ["pids"], indirect=True)
 def test_a_low_process_limit_is_reported(control_group: ControlGroup) -> None:
-    """The limit is one of threads. The job needs eight: the foreground process, the agent, and two
-    workers with three threads each."""
+    """The limit counts threads, not processes. The job needs eight: the foreground process, the
+    agent, and two workers with three threads each."""
     codes = []
     for limit in (*range(1, 10), 16):  # the kernel may still count a thread that has ended
         control_group.set("pids.max", limit)
@@ -244,7 +244,7 @@ def test_a_program_may_use_up_its_descriptors_and_go_on() -> None:
     assert code_of(job) == 0, job.errors
     for rank in range(3):
         reported = re.findall(rf"\[{rank}\] reported: (.*)", job.output)
-        assert len(reported) == 2, job.output  # one for each of the two groups
+        assert len(reported) == 2, job.output  # one error for each of the two groups
         assert all("rank 1" in text and ADVICE.search(text) for text in reported), reported
         assert f"[{rank}] went on" in job.output, job.output
 
@@ -321,7 +321,7 @@ def test_nothing_outlives_a_kill_at_any_moment(victims: str, tmp_path: Path) -> 
             *words, environment=variables, before_exec=lambda: os.chdir(tmp_path)
         ) as job:
             if generator.random() < 0.5:  # while the job starts
-                time.sleep(generator.uniform(0, 0.8))  # a random moment of the kill, not a wait
+                time.sleep(generator.uniform(0, 0.8))  # the kill comes at a random moment
             else:  # while the job works
                 job.read_until("step", times=generator.randint(1, 200))
             pids = job.remaining_processes()

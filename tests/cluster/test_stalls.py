@@ -15,7 +15,7 @@ from launched import CommandRun, environment_of
 
 WORKER = Path(__file__).with_name("stalling_worker.py")
 ONE_SECOND = {"FARANDOLE_STALL_WARNING": "1"}
-# This time is longer than any test, so no warning comes.
+# No test takes as long as this time, so the launcher prints no warning.
 NO_WARNING = {"FARANDOLE_STALL_WARNING": "1000"}
 
 
@@ -234,7 +234,7 @@ def test_a_stopped_job_uses_no_processor_time() -> None:
         _, status = os.waitpid(launched.process.pid, os.WUNTRACED)
         assert os.WIFSTOPPED(status)
         ticks_before = ticks_of(agent)
-        time.sleep(3)  # not a wait for an event: during this time, the agent must stay idle
+        time.sleep(3)  # the agent must stay idle during this time
         assert ticks_of(agent) - ticks_before < 20
         launched.send(signal.SIGCONT)
         launched.send(signal.SIGTERM)

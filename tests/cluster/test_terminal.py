@@ -19,7 +19,7 @@ class Terminal:
 
     def __init__(self, workers: int, script: str, *options: str, colors: bool = False) -> None:
         self.text = ""
-        # The bytes that are read at once may end within a character.
+        # One read may end in the middle of a character.
         self._decoder = codecs.getincrementaldecoder("utf-8")()
         self.pid, self.descriptor = pty.fork()
         if self.pid == 0:

@@ -39,8 +39,8 @@ class Trace:
 
 
 def read_trace(path: Path, *, complete: bool = True) -> Trace:
-    """Read a trace from a file. The file must be complete, except with complete=False, as for the
-    file of a killed job."""
+    """Read a trace from a file. The file must be complete. With complete=False, its end may be
+    missing, as in the file of a killed job."""
     text = path.read_bytes().decode()  # strictly UTF-8
     if not complete and not text.endswith("]\n"):
         text = text.rstrip()  # blanks may follow, up to the end of a page

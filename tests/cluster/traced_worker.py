@@ -25,7 +25,7 @@ def make_calls() -> None:
 
 
 def write_two_files(first: str, second: str) -> None:
-    """Write two files, one after another. Also stop the timeline when it is not started."""
+    """Write two files, one after another. Also call stop_timeline() while no timeline is active."""
     farandole.stop_timeline()
     allreduce(numbers(6), "unrecorded")
     for path, name in ((first, "one"), (second, "two")):
@@ -62,7 +62,7 @@ def fill_the_file() -> None:
 def kill_last_rank(path: str) -> None:
     """Make calls. The last rank kills itself when some of its calls are in the file."""
     if farandole.rank() != farandole.size() - 1:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # 7 s, not 2 s, to close the trace file
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # so we have 7 s to close the file, not 2 s
     step = 0
     while True:
         step += 1

@@ -28,8 +28,8 @@ def process_settings() -> tuple[object, ...]:
     for number in range(1, signal.NSIG):
         action = ctypes.create_string_buffer(256)
         libc.sigaction(number, None, action)
-        # Compare the handler, the kernel's part of the mask, and the flags. glibc does not set the
-        # rest.
+        # Compare the handler, the flags, and the part of the mask that the kernel uses. glibc does
+        # not initialize the rest of the mask.
         actions.append((action.raw[:16], action.raw[136:140]))
     umask = os.umask(0o077)
     os.umask(umask)

@@ -227,7 +227,7 @@ void SimulatedJob::run(int steps) {
 }
 
 // Schedules the loss of node 0's launcher at a time when only some nodes have learned of a new
-// group. Further faults follow.
+// group. Then schedules up to two further faults.
 void SimulatedJob::schedule_faults_at_new_group() {
   if (!can_have(kind_, Fault::kNode0LauncherLost)) return;
   TimePoint fault_time = now_;

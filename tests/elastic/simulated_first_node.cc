@@ -26,8 +26,8 @@ void SimulatedJob::report_node_change(int number, bool is_present, bool has_begu
   });
 }
 
-// Node 0's launcher may be killed before the driver has read this message. Then the message is
-// lost.
+// Node 0's launcher may be killed before the driver has read this message. In this case, the
+// message is lost.
 void SimulatedJob::send_to_driver(std::function<void(SimulatedDriver&)> message_to_driver) {
   if (driver_) messages_to_driver_.push_back(std::move(message_to_driver));
 }
@@ -61,8 +61,8 @@ void SimulatedJob::advance_node_0() {
   if (happens_one_in(2)) deliver_messages_to_driver();
 }
 
-// Node 0's launcher is killed, and its Store is lost with it. Its messages to the other nodes may
-// still arrive.
+// Node 0's launcher is killed, and its Store is lost. Messages that this launcher has sent to the
+// other nodes may still arrive.
 void SimulatedJob::lose_node_0_launcher() {
   if (!first_node_ || !driver_) return;
   print_event("the launcher of node 0 is lost");
@@ -108,7 +108,8 @@ void SimulatedJob::replace_node_0_launcher() {
               std::to_string(replacement.epoch));
 }
 
-// The launcher of this node, which has lost node 0, may connect to the new launcher of node 0.
+// If the launcher of this node has lost node 0 and can reach the new launcher of node 0, connects
+// the two launchers in three of four cases.
 void SimulatedJob::reconnect_to_node_0(int number) {
   Node& node = node_at(number);
   const bool is_waiting = node.is_running && !node.is_connected && node.waits_for_node_0_until;

@@ -138,7 +138,7 @@ void SimulatedJob::try_to_join(int number) {
   report_node_change(number, true);
 }
 
-// All workers of the launcher end with it.
+// The launcher ends, and all its workers end at the same time.
 void SimulatedJob::end_launcher(Node& node, bool has_failed) {
   node.is_running = node.is_connected = node.is_leaving = false;
   node.joins_at.reset();
@@ -233,7 +233,7 @@ void SimulatedJob::step_node(int number) {
 }
 
 // The two sides notice at different times that a connection has ended. If the network is cut, they
-// notice it after some seconds.
+// notice the end after some seconds.
 void SimulatedJob::notice_losses(int number) {
   Node& node = node_at(number);
   const bool is_cut = !network_.connects(number, 0);

@@ -40,7 +40,7 @@ enum class Fault {
   kCutFromNode0OneWay,
   kNodesCutInTurn,
   kSlow,
-  kFrozen,  // the connections of the node stay open
+  kFrozen,  // the node does nothing, but its connections stay open
   kNodeLeaves,
   kNodeAdded,
   kNode0LauncherLost,
@@ -62,7 +62,7 @@ struct SimulatedCounts {
   int late_nodes = 0;               // nodes for which a new launcher of node 0 no longer waited
   int returns_after_rejection = 0;  // late nodes that the next launcher of node 0 accepted
   int failed_formations = 0;
-  int calls_failed_by_cuts = 0;  // calls that failed while all members reached node 0
+  int calls_failed_by_cuts = 0;  // failed calls whose members all reached node 0
   int concurrent_launchers = 0;  // launchers that still ran when a new one had their node number
   int rejected_nodes = 0;
   int groups_with_frozen_members = 0;  // groups that the other members were ordered to leave
@@ -82,9 +82,10 @@ struct SimulatedProcess {
   State state = State::kLoading;
   std::int64_t epoch = 0;  // the current or last epoch of the process
   int rank = 0;
-  std::int64_t state_epoch = 0;  // the epoch that gave it the state; 0: it has no state yet
+  std::int64_t state_epoch = 0;  // the epoch in which the process got its state; 0: no state yet
   bool is_stopped = false;
-  // Set during a formation, when the process sees only the Store of its node, not that of the job.
+  // True during the part of a formation in which the process sees only the Store of its node, not
+  // the Store of the job.
   bool waits_for_local_ranks = false;
   int store_number = 0;         // the job's Store to which the process is connected
   bool knows_state = false;     // see RankRequest
@@ -99,7 +100,8 @@ struct SimulatedNode {
   std::unique_ptr<NodeLinkInTest> link;  // keeps the messages to node 0
   std::unique_ptr<OtherElasticNode> elastic_node;
   std::map<int, SimulatedProcess> processes;  // by local rank
-  // The launcher takes part in the job, or has not noticed yet that it was lost.
+  // Whether the launcher takes part in the job. Also true if the launcher was lost and has not
+  // noticed this yet.
   bool is_running = false;
   bool is_connected = false;  // to node 0, as far as this launcher knows
   bool is_leaving = false;
@@ -108,9 +110,10 @@ struct SimulatedNode {
   TimePoint frozen_until{};
   std::int64_t lost_epoch = 0;          // the workers know that a member of this epoch is lost
   std::optional<TimePoint> joins_at{};  // when the started launcher joins the job
-  // Set if the launcher has lost node 0: how long it waits for a new launcher of node 0.
+  // Set if the launcher has lost node 0: until when it waits for a new launcher of node 0.
   std::optional<TimePoint> waits_for_node_0_until{};
-  // Set if the launcher has ended and the driver does not know it yet: whether it has failed.
+  // Set if the launcher has ended and the driver does not know this yet: whether the launcher has
+  // failed.
   std::optional<bool> unreported_end_failed{};
   std::deque<std::pair<TimePoint, NodeMessage>> to_node;
   std::deque<std::pair<TimePoint, NodeMessage>> to_node_0;
@@ -126,7 +129,7 @@ class SimulatedJob {
 
   // Whether this fault can happen in this kind of job.
   static bool can_have(Kind kind, Fault fault);
-  // Lets the fault happen, if it is possible now.
+  // Makes the fault happen, if the fault is possible now.
   void inject(Fault fault);
   // Advances the time. Each part of the job may do something.
   void step();

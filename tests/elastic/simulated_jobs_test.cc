@@ -114,8 +114,8 @@ struct TwoFaults {
     counts.add(job.counts());
     return recovery_steps;
   }
-  // Returns how many steps the recovery from the first fault alone takes; −1 if it could not
-  // happen.
+  // Returns how many steps the recovery from the first fault alone takes; −1 if this fault could
+  // not happen.
   int steps_to_recover() const {
     SimulatedJob job(seed, kind_of(seed), false);
     job.recover(kStepsMax);

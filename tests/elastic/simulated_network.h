@@ -28,7 +28,8 @@ class SimulatedNetwork {
   void cut_both(int node, int other_node, TimePoint now);
   // Cuts a node from all other nodes; from node 0 only if `also_from_0`.
   void isolate(int node, int nodes, bool also_from_0, TimePoint now);
-  // Isolates a random half of the nodes one after the other, and heals them in another order.
+  // Isolates a random half of the nodes one after the other, and reconnects these nodes in another
+  // order.
   void isolate_random_nodes_in_turn(int nodes, TimePoint now);
   void slow_down(int node, TimePoint now);
   // Applies all changes that are due.
@@ -37,7 +38,7 @@ class SimulatedNetwork {
  private:
   struct Change {
     int from = 0;
-    int to = 0;  // if equal to `from`, the node stops being slow
+    int to = 0;  // if `to` equals `from`: this node stops being slow
     bool is_healing = false;
   };
 

@@ -78,7 +78,8 @@ void SimulatedJob::fail_formation(Process& process) {
   ask_for_rank(process);
 }
 
-// Returns the running members of this epoch that have not left it, on all nodes.
+// Returns the running members of this epoch, on all nodes. Members that have left the epoch do not
+// count.
 std::vector<SimulatedProcess*> SimulatedJob::members_of(std::int64_t epoch) {
   std::vector<Process*> members;
   for_all_processes([&](Process& process) {
@@ -179,7 +180,7 @@ void SimulatedJob::check_new_group() {
       ASSERT_NE(process.state, Process::State::kRunning)
           << "worker " << process.number << " in slot " << process.slot
           << " still trains in its old group " << process.epoch;
-      // Without the Store in which a group began to form, it cannot be completed.
+      // A group cannot be completed without the Store in which it began to form.
       ASSERT_TRUE(process.state != Process::State::kForming ||
                   process.store_number != launchers_lost_)
           << "a worker still forms its old group";
@@ -205,8 +206,8 @@ void SimulatedJob::check_training_groups() {
 // Checks that the job was right to end. A job that has begun may only end if no worker that node 0
 // can reach has the newest state. Workers that have left the group with their nodes do not count.
 // In one case, node 0 cannot know which state is the newest: its launcher was replaced twice, and
-// no node knows the last groups. Then the first of the two replacements may have continued without
-// the nodes that are left.
+// no node knows the last groups. In this case, the first of the two replacements may have continued
+// the training without the nodes that are left.
 void SimulatedJob::check_end(const std::string& reason) {
   print_event("the job ends: " + reason);
   for (int node = 0; node < node_count() && steps_done_ > 0; ++node) {

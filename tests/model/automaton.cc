@@ -18,8 +18,8 @@ std::string key_of(const ModelThread& checkpoint, const std::vector<Value>& resu
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-// Runs a thread from its checkpoint as far as the results of its operations are known. Returns the
-// operation that follows, or nothing if the thread has reached its next checkpoint.
+// Runs a thread from its checkpoint to the first operation whose result is not known, and returns
+// this operation. Returns nothing if the thread reaches its next checkpoint before that.
 std::optional<Operation> replay(Arena& arena, ModelThread& thread,
                                 const std::vector<Value>& results) {
   Execution execution(arena, results);

@@ -173,7 +173,8 @@ TEST(Explorer, AThreadThatIsNeverWokenIsADeadlock) {
   EXPECT_THAT(finding.trace, HasSubstr("t0 goes to sleep on bell"));
 }
 
-// A member may die before, between or after its two stores: the word then holds 0, 1 or 3.
+// A member may die before, between or after its two stores. Depending on this, the word holds 0, 1
+// or 3.
 TEST(Explorer, MembersDieAtAnyPoint) {
   for (const std::uint32_t possible : {0u, 1u, 3u}) {
     Litmus litmus;
@@ -190,7 +191,7 @@ TEST(Explorer, MembersDieAtAnyPoint) {
       reaped.await(1);
       require(litmus.arena(), x.load(kSeqCst) != possible, "this is possible");
     });
-    litmus.scenario().threads[1].daemon = true;  // it may wait for ever for a death
+    litmus.scenario().threads[1].daemon = true;  // this thread may wait for ever for a death
     EXPECT_EQ(litmus.explore_scenario().verdict, Verdict::kViolation) << possible;
   }
 }

@@ -12,7 +12,7 @@ class FingerprintSet {
  public:
   FingerprintSet() : table_(1024, 0) {}
 
-  // Returns false if the fingerprint was there already.
+  // Returns false if the set contained the fingerprint before this call.
   bool insert(std::uint64_t fingerprint) {
     if (fingerprint == 0) fingerprint = 1;  // 0 marks a free place
     if (!put_if_absent(fingerprint)) return false;

@@ -254,7 +254,7 @@ void FlowMember<Slots>::end() {
   mode_ = Mode::kOver;
 }
 
-// The call has failed, so the owner may store into its memory again.
+// The call has failed, so the owner may store into its exposed memory again.
 template <std::uint32_t Slots>
 void FlowMember<Slots>::get_memory_back() {
   const int slices = is_two_shots() ? board().members() : 1;
@@ -320,7 +320,7 @@ void FlowMember<Slots>::enter_next_step() {
   next_board.enter(1, step_ + 1, {.identity = identity_of(step_ + 1), .declared_count = 0});
 }
 
-// Writes to other members' memory before they have entered.
+// A planted bug: writes to other members' memory before these members have entered.
 template <std::uint32_t Slots>
 void FlowMember<Slots>::write_early() {
   for (int member = 0; member < board().members(); ++member)

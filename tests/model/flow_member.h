@@ -90,7 +90,7 @@ class FlowMember final : public CopiedThread<FlowMember<Slots>> {
   using Sequence =
       std::variant<Barrier, BasicRounds<EntryBarrierType>, BasicTwoShots<EntryBarrierType>>;
   enum class Mode : std::uint8_t { kBegin, kRound, kPrepare, kSleep, kOver };
-  // What happens to the current step after a death or a leave: it still completes (kept), or it
+  // What happens to the current step after a death or a leave: the step completes (kept), or it
   // fails (abandoned).
   enum class Ending : std::uint8_t { kNone, kKept, kAbandoned };
   using Cell = FlowJob::Cell;

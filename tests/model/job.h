@@ -82,11 +82,11 @@ struct Options {
   bool two_phase = false;  // if false, the entries contain the data
   bool polls = false;      // a member checks once before it prepares to sleep
   bool spins = false;      // members never sleep (flows only), which saves states
-  int mortal = -1;         // this member may die, and the others watch it; −1: none
+  int mortal = -1;         // the member that may die while the others watch; −1: none
   bool rollback = false;   // the coordinator stops all members once, at any time
   // From this step on, the identities of the members differ in generation 1.
   std::uint32_t identities_differ_from = ~0u;
-  int leaver = -1;           // this member leaves after its first step; −1: none
+  int leaver = -1;           // the member that leaves after its first step; −1: none
   int quitter = -1;          // this member may want to end at any time; −1: none (flows only)
   bool late_submit = false;  // another thread of member 0 submits its last step
   Bug bug = Bug::kNone;
@@ -96,10 +96,11 @@ struct Options {
 // different for different steps.
 constexpr Value identity_of(std::uint32_t step) { return Value{16} * step; }
 
-// Owns the memory; the threads of the model borrow it. It can be neither copied nor moved.
+// Owns the memory; the threads of the model borrow this memory. A Job can be neither copied nor
+// moved.
 class Job {
  private:
-  Arena arena_;  // the first member, because the memory of the others is in it
+  Arena arena_;  // the first field, because it owns the memory of the other fields
   Options options_;
   std::byte* bells_;
   std::byte* board_;

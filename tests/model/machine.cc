@@ -122,8 +122,8 @@ void Machine::list_choices(const MachineState& state, std::vector<Choice>& choic
   choices.clear();
   for (std::size_t thread_index = 0; thread_index < scenario_.threads.size(); ++thread_index) {
     const Operation& next = automaton_.pending_operation(state.threads[thread_index].local);
-    // The value of an awaited word never decreases. So the explorer misses no behaviour if it
-    // always moves this thread first.
+    // The value of an awaited word never decreases. So the explorer misses no behaviour if it moves
+    // the thread that awaits the word before it moves any other thread.
     if (next.action != Action::kAwait || next.operand == 0 || !can_step(state, thread_index))
       continue;
     choices.push_back({Choice::Kind::kStep, static_cast<std::uint8_t>(thread_index), 0});

@@ -136,8 +136,8 @@ Progress Member<Slots>::check_arrivals() {
   return BasicEntryBarrier(board_, identity).check_arrivals();
 }
 
-// With the bug kPayloadPerPeer, the member takes each peer's payload as soon as that peer has
-// entered, and keeps it.
+// With the bug kPayloadPerPeer, the member reads each peer's payload as soon as that peer has
+// entered, and uses this payload later.
 template <std::uint32_t Slots>
 bool Member<Slots>::check_per_peer() {
   if (payloads_step_ != step_) payloads_taken_ = {};
@@ -221,7 +221,8 @@ void Member<Slots>::enter() {
   publish_progress();
 }
 
-// With the bug kBellBeforeFlag, the member rings before it stores the flag, and not after it.
+// With the bug kBellBeforeFlag, the member rings the bells before it stores the flag. Without this
+// bug, the member rings the bells after it has stored the flag.
 template <std::uint32_t Slots>
 void Member<Slots>::ring_early() {
   if (!job_->has(Bug::kBellBeforeFlag)) return;

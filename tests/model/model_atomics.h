@@ -58,7 +58,7 @@ enum class Site : std::uint8_t {
 
 // Bugs that change how the operations of the shipped code reach the memory.
 struct StoreBugs {
-  // Stores to these sites are release instead of seq_cst.
+  // Stores to these sites have the order release instead of seq_cst.
   std::array<bool, static_cast<std::size_t>(Site::kCount)> weak_store{};
   bool word_before_payload = false;
   bool phase_before_data = false;
@@ -123,7 +123,8 @@ class Arena {
   // which is checked. The owner's loads then need no interleaving.
   void mark(const void* place, std::string name, Site site = Site::kOther, int owner = kNoOwner);
 
-  // Names a word that always has this value, which is checked. Its loads need no interleaving.
+  // Names a word that always has this value, which is checked. So loads of this word need no
+  // interleaving.
   void mark_constant(const void* place, std::string name, Value value);
 
   Word word_of(const void* place);

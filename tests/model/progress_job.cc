@@ -159,7 +159,7 @@ void ProgressJob::wake_at_once(Wake target) {
 
 void ProgressJob::wake(Wake target) {
   if (target == Wake::kNoThread) return;
-  enter_guard();  // so that the wake-up is a move of its own
+  enter_guard();  // makes the wake-up a move of its own
   wake_at_once(target);
 }
 

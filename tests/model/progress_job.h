@@ -79,7 +79,7 @@ class ProgressLockWithBug : public ProgressLock {
 
 class ProgressJob {
  private:
-  Arena arena_;  // the first member, because the memory of the others is in it
+  Arena arena_;  // the first field, because it owns the memory of the other fields
   ProgressOptions options_;
   std::byte* bells_;
 
@@ -126,10 +126,10 @@ class ProgressJob {
   void publish(Bits finished, bool holder_waits);
   // Releases the lock. The caller of this function holds the lock without waiting for a call.
   void release();
-  // Records whether calls have arrived. Call it inside a critical section.
+  // Records whether calls have arrived. Call this function inside a critical section.
   void record_arrivals(bool have_arrived);
-  // Record that a thread takes the progress lock, and that it releases the lock. Call them inside a
-  // critical section.
+  // The next two functions record that a thread takes the progress lock, and that it releases the
+  // lock. Call both functions inside a critical section.
   void record_holder(const GuardedData& now, bool is_claim);
   void record_release() { holder.set(0); }
   // Both functions wake the given threads. Call wake_at_once() inside a critical section; wake() is

@@ -103,7 +103,8 @@ class RingEnd final : public CopiedThread<RingEnd> {
     std::memcpy(message.data(), &next_, sizeof(Value));
     return ring.try_send(message);
   }
-  // Like the engine, reads the ring only if the count has changed, and then empties the ring.
+  // Like the engine, reads the ring only if the count of sent messages has changed, and then
+  // empties the ring.
   Value receive_counted(Ring& ring) {
     const auto count = [this] { return ends_->sent->messages.load(std::memory_order_seq_cst); };
     const std::uint32_t sent = count();

@@ -6,14 +6,14 @@
 namespace farandole::sim {
 
 struct MultiHostCounts {
-  std::uint64_t partial_mispredictions = 0;  // seen by the members of only some hosts
-  std::uint64_t replans_with_entries = 0;    // begun while entries were on their way
+  std::uint64_t partial_mispredictions = 0;  // mispredictions that only some hosts saw
+  std::uint64_t replans_with_entries = 0;    // replans begun while entries were on the way
   std::uint64_t partitions_used = 0;         // partitions that delayed something
   std::uint64_t host_pauses = 0;
   std::uint64_t hosts_died = 0;      // hosts of which all workers died at once
   std::uint64_t ends_sent = 0;       // EndFrames that host parts sent
   std::uint64_t ends_received = 0;   // host parts that an EndFrame closed
-  std::uint64_t ends_answered = 0;   // of ends_received: host parts that answered with an EndFrame
+  std::uint64_t ends_answered = 0;   // closed host parts that answered with an EndFrame
   std::uint64_t steps_finished = 0;  // steps that host parts finished after they were closed
   std::uint64_t steps_given_up = 0;  // steps that some host never entered
 

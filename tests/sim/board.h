@@ -34,13 +34,13 @@ class SimulatedBoard {
   // The other members see each of these writes only after settle() was called once for this write.
   void write_entry(int member, std::uint32_t sequence, Entry entry);
   void write_word(int member, std::uint32_t sequence, std::uint64_t word);
-  // Says that this member has finished its part of the step, for algorithms that wait for the parts
-  // of all members.
+  // For algorithms that wait for the parts of all members: says that this member has finished its
+  // part of the step.
   void write_done(int member, std::uint32_t sequence, std::uint64_t word);
-  // Only for member 0. Says that all members on all hosts have entered a step with equal
+  // A write of member 0: says that all members on all hosts have entered a step with equal
   // identities.
   void write_all_hosts_entered(std::uint64_t word);
-  // Only for member 0. Says that the group is over after this sequence, because a rank has left.
+  // A write of member 0: says that the group is over after this sequence, because a rank has left.
   void write_last_sequence(std::uint32_t sequence);
   // Makes the member's oldest write that the others cannot see yet visible to them. Returns true if
   // a member may have waited for this write: the write makes all words or all done words of a slot

@@ -120,8 +120,8 @@ Tap decide_too_early(const Script& script) {
   };
 }
 
-// The coordinator forgets an id before it has decided the announced call. A follower then does not
-// announce this call again.
+// The coordinator forgets the id of a call that it has not decided yet. A follower must then
+// announce this call again. With this bug, it does not.
 Tap do_not_announce_again(const Script& /*script*/) {
   return [](Envelope envelope) -> std::vector<Envelope> {
     if (envelope.to != 0) return {std::move(envelope)};
@@ -141,8 +141,8 @@ bool announces(const Envelope& envelope) {
 }
 
 // When a member joins, the coordinator does not examine pending names again, so the join counts
-// only for later announcements. The tap simulates this by holding back a join until the next
-// announcement of another member.
+// only for later announcements. The tap simulates this: it delays the message about a join until
+// another member announces a call.
 Tap do_not_examine_again(const Script& /*script*/) {
   auto held_joins =
       // by group; shared by all copies of the tap
@@ -231,7 +231,8 @@ void lose(NoState& /*state*/, std::vector<Announcement>& items) {
   std::erase_if(items, [](const auto& item) { return std::holds_alternative<Item>(item); });
 }
 
-// Without rule A5: a follower sends raises only in one generation, and never again after a replan.
+// Without rule A5: after a follower has sent a raise in one generation, it sends no raise in later
+// generations.
 struct RaiseState {
   std::optional<std::uint32_t> generation;
 };
@@ -306,7 +307,8 @@ void plan_another_order(NoState& /*state*/, Items& items) {
       std::reverse(bucket->ids.begin(), bucket->ids.end());
 }
 
-// Without rule A2: a report says that the follower has not entered the next step, even if it has.
+// Without rule A2: a report always says that the follower has not entered the next step, even if
+// the follower has entered this step.
 void report_no_entry(NoState& /*state*/, std::vector<Announcement>& items) {
   for (auto& item : items)
     if (auto* report = std::get_if<Report>(&item)) report->entered = 0;
@@ -355,7 +357,7 @@ void begin_again_at_one(NoState& /*state*/, Items& items) {
     if (auto* answer = std::get_if<Answer>(&item)) answer->common_prefix = 0;
 }
 
-// The answer carries the old generation instead of the new one.
+// The answer of a replan carries the old generation instead of the new one.
 void stay_in_the_generation(NoState& /*state*/, Items& items) {
   for (auto& item : items)
     if (auto* answer = std::get_if<Answer>(&item)) --answer->generation;
@@ -376,7 +378,7 @@ std::function<Tap(const Script&)> tenth_message_tap(
   };
 }
 
-// Messages of one channel overtake each other: every fourth message is held back until the next
+// Messages of one channel overtake each other: every fourth message is delayed until the next
 // message of its channel has been sent.
 Tap overtake(const Script& /*script*/) {
   using Key = std::tuple<int, int, int>;

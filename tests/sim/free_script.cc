@@ -90,7 +90,7 @@ class JobWriter {
   struct JoiningGroup {
     int call = -1;
     int phases_left = 0;                    // 0: no member is joining
-    std::map<int, int> phases_before_join;  // of each worker; negative after its join
+    std::map<int, int> phases_before_join;  // by worker; negative after its join
     // For each worker, in the phase in which it joins: how many calls of this phase it makes before
     // the join.
     std::map<int, int> calls_before_join;
@@ -225,8 +225,8 @@ class ProgramWriter {
   const Call& call(int number) const { return script_.calls[static_cast<std::size_t>(number)]; }
 
   // Adds a join after the worker's calls in the join's group. If `at_once`, the join comes directly
-  // after them. This is necessary in a phase in which all programs use one order: other programs
-  // may wait for a call that cannot be decided before the join.
+  // after these calls. This is necessary in a phase in which all programs use one order: other
+  // programs may wait for a call that cannot be decided before the join.
   void add_join(std::vector<int>& calls, int join, bool at_once) {
     auto place = std::find_if(calls.rbegin(), calls.rend(), [&](int number) {
                    return call(number).group == call(join).group;
@@ -253,8 +253,8 @@ class ProgramWriter {
     calls = std::move(ordered);
   }
 
-  // Moves the calls of a batch behind its first call. A worker that makes one call of the
-  // batch makes all of them.
+  // Moves the calls of a batch directly behind the first call of this batch. A worker that makes
+  // one call of the batch makes all of them.
   static void gather_batch(std::vector<int>& calls, const std::vector<int>& batch) {
     const auto first = std::ranges::find(calls, batch.front());
     if (first == calls.end()) return;

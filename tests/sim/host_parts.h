@@ -12,9 +12,10 @@
 
 namespace farandole::sim {
 
-// A member that leaves the group, as this host part knows it. A rank on this host counts as leaving
-// when it wants to leave or has left. A rank on another host counts as leaving when lane 0 is
-// notified of its leave. The tickets say in which order this host learned of the leaves.
+// What a host part knows about a member that leaves the group. A rank on the host of this part
+// counts as leaving when it wants to leave or has left. A rank on another host counts as leaving
+// when lane 0 of this part is notified of its leave. The tickets say in which order the host
+// learned of the leaves.
 struct KnownLeave {
   int rank;
   std::uint32_t ticket;
@@ -58,7 +59,7 @@ class Hosts {
   int worker_of_lane_0(int group, int part) const;
   const Script& script() const { return script_; }
 
-  // What the members of a host part know about the ends of ranks.
+  // Returns which ranks have ended, as far as the members of a host part know.
   EndedRanks ended_in(int group, int part);
   // Returns the other hosts that notice a worker's death themselves, because their connections to
   // the worker break. Lanes connect the members with the same index. The lanes of the world count,

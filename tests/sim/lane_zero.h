@@ -35,14 +35,15 @@ class LaneZero {
   LaneZero(int parts, int own_part, const Flaws& flaws);
 
   void take(int from, const Frame& frame);
-  // Call it when all members of our host part have entered this step. The part must not be closed.
+  // Call this function when all members of our host part have entered this step. The host part must
+  // not be closed.
   void enter(const StepIdentity& step);
   bool has_entered(const StepIdentity& step) const;
   StepState state_of(const StepIdentity& step) const;
 
-  // Call it when a member of this host part has left or wants to leave.
+  // Call this function when a member of this host part has left or wants to leave.
   void close(int rank);
-  // The rank that has closed this host part by its leave.
+  // The rank whose leave has closed this host part.
   const std::optional<int>& closed_by() const { return closed_by_; }
 
   // Whether this host part has answered the EndFrame that closed it with an EndFrame of its own.

@@ -1,5 +1,5 @@
 // Loop scripts: iterations that repeat a few variants, as training loops do. After some iterations,
-// everything has been learned, and no control message may be sent any more.
+// the groups have learned all variants. After this, the members must not send control messages.
 #pragma once
 
 #include "random.h"

@@ -76,7 +76,7 @@ std::optional<Arguments> parse(std::span<char* const> argv) {
       arguments.scale = true;
     } else if (flag == "--workloads") {
       arguments.workloads = true;
-      arguments.seeds = 2;  // the number in docs/simulator.md; a later --seeds replaces it
+      arguments.seeds = 2;  // the number in docs/simulator.md; a later --seeds replaces this number
     } else if (++index == argv.size() || !take_option(arguments, flag, argv[index])) {
       return std::nullopt;
     }

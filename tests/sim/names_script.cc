@@ -36,9 +36,10 @@ class NamesWriter {
   using Name = std::pair<int, std::string>;       // (group, name)
   using UnnamedKind = std::pair<int, Operation>;  // (group, operation)
 
-  // Adds a call to all programs. It follows the documented rules of names. A name is in use from
-  // the submission of a call until the program has waited for the call. The numbers in automatic
-  // names begin again at 0 when the program has waited for all unnamed calls of the operation.
+  // Adds a call to all programs. The call follows the documented rules of names. A name is in use
+  // from the submission of a call until the program has waited for the call. The numbers in
+  // automatic names begin again at 0 when the program has waited for all unnamed calls of the
+  // operation.
   void submit() {
     const int group = random_.below(static_cast<int>(script_.groups.size()));
     const bool unnamed = random_.chance(60);
@@ -83,8 +84,8 @@ class NamesWriter {
     return std::get<SubmitRejected>(action).group;
   }
 
-  // Returns a worker's program: the common actions, with polls, drops and pauses of this worker in
-  // between.
+  // Returns a worker's program: the common actions, and between these actions polls, drops and
+  // pauses of this worker.
   std::vector<Action> program(int worker) {
     std::vector<Action> actions;
     std::vector<int> pollable;   // calls submitted, not yet waited for, and not dropped

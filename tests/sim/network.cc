@@ -113,8 +113,8 @@ void Network::send_death(int from_host, int to_host, int worker) {
                 NotifyHostOfDeath{to_host, worker});
 }
 
-// Most writes become visible at once, because a store becomes visible much faster than a message
-// arrives.
+// Most writes become visible without a delay, because a store becomes visible much faster than a
+// message arrives.
 void Network::schedule_settles(int group, int member, int count) {
   auto& last = last_settle_times_[{group, member}];
   for (; count > 0; --count) {

@@ -43,7 +43,7 @@ struct Run {  // a worker does everything that it can do now
 struct Die {
   int worker;
 };
-struct ShowLeave {  // the other workers can see that a worker has left the job
+struct ShowLeave {  // from now on, other workers can see that a worker has left the job
   int worker;
 };
 struct NotifyWorker {  // a worker is notified which other workers have died or left
@@ -70,7 +70,7 @@ class Timeline {
  public:
   Time now() const { return now_; }
   void add(Time time, Event event);
-  // The next event; also advances the time. Empty if no events are left.
+  // Returns the next event, and advances the time to this event. Empty if no events are left.
   std::optional<Event> take_next();
 
  private:
@@ -119,7 +119,7 @@ class Network {
   // Adds one Settle event for each of the last `count` writes of a member to its board, in the
   // order of the writes.
   void schedule_settles(int group, int member, int count);
-  // The time at which the others see all writes that a member has made on its board so far.
+  // The time at which the other members see all writes that a member has made so far on its board.
   Time settled_at(int group, int member) const;
   std::uint64_t messages() const { return messages_; }
 

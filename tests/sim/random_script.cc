@@ -57,8 +57,8 @@ void add_partitions(Random& random, Script& script) {
   std::ranges::sort(script.partitions, {}, &Partition::begin);
 }
 
-// Adds no pauses to loops that must fall silent: a member that was stopped between two submissions
-// may ask for a replan.
+// Pauses hosts, but not in loops that must fall silent: in such a loop, a member that was stopped
+// between two submissions may ask for a replan.
 void add_host_pauses(Random& random, Script& script) {
   if (script.must_fall_silent) return;
   for (int count = random.between(1, 3); count > 0; --count) {

@@ -38,7 +38,7 @@ std::string odd_value(const Signature& common, const Signature& odd) {
   return "77";  // part of a shape, or a scale
 }
 
-// The call errors of a call, each with the ranks that have it.
+// The call errors of a call. Each has a list of the ranks that submit this error.
 std::map<std::string, std::vector<int>> call_errors_of(const Call& call) {
   std::map<std::string, std::vector<int>> call_errors;
   for (const int maker : call.makers)
@@ -315,7 +315,7 @@ void Referee::check_decision_kind(const Call& call, const Decision& decision,
                                text_of(agreed.step_number), call.group));
 }
 
-// Calls that a worker submitted before and after a wait must not share a step.
+// Two calls of a worker must not share a step if the worker waited between submitting them.
 void Referee::check_waits(const AgreedDecision& agreed) {
   for (const int maker : call_of(agreed.calls.front()).makers)
     for (const int number : agreed.calls)

@@ -1,5 +1,5 @@
-// Referee: watches the whole job and reports the first violation of a rule. It sees at once what
-// each member has entered, which no member can.
+// Referee: watches the whole job and reports the first violation of a rule. The referee sees at
+// once what each member has entered; the members do not see this at once.
 #pragma once
 
 #include <cstddef>
@@ -93,14 +93,15 @@ class Referee {
   // The answer of a replan makes members roll back while entries are on their way.
   void record_rollback_with_entries_in_flight(int group, std::uint32_t generation);
 
-  // Checks that all calls have ended as the rules require. Call it when no events are left, if no
-  // worker has died.
+  // Checks that all calls have ended as the rules require. If no worker has died, call this
+  // function when no events are left.
   void check_end();
 
   MultiHostCounts multi_host_counts() const;
   std::uint64_t steps() const { return steps_; }
   std::uint64_t rejections() const { return rejections_; }
-  // These two return how many steps had a joined member, and how many had several calls.
+  // The next two functions return in how many steps a member that had joined took part, and how
+  // many steps fused several calls.
   std::uint64_t steps_joined() const { return steps_joined_; }
   std::uint64_t steps_fused() const { return steps_fused_; }
   std::uint64_t releases() const { return releases_; }
@@ -112,8 +113,8 @@ class Referee {
   struct Member {
     std::size_t completed = 0;               // number of completed decisions
     std::optional<EnteredDecision> entered;  // not completed or rolled back yet
-    std::uint32_t generation_last = 1;       // the last generation among its entries
-    int calls = 0;                           // how many calls it has submitted since its last join
+    std::uint32_t generation_last = 1;       // the newest generation of the member's entries
+    int calls = 0;                           // calls submitted since the member's last join
     std::size_t joins = 0;
   };
   // A decision that all members have entered.
@@ -156,7 +157,7 @@ class Referee {
     return participations_[static_cast<std::size_t>(call)][static_cast<std::size_t>(worker)];
   }
 
-  // Checks a decision when the first member sees that all have entered it.
+  // Checks a decision when the first member sees that all members have entered this decision.
   void check_agreed_decision(int group, const AgreedDecision& agreed);
   void check_same_decision(int group, const AgreedDecision& agreed);
   void check_own_part(int worker, int number, const EnteredDecision& entered);

@@ -54,8 +54,8 @@ bool announces_calls(const Announcements& announcements) {
   });
 }
 
-// Makes the message speak for one more member: the lowest member of the leader's host for which it
-// does not speak yet.
+// Makes the message speak for one more member: the lowest member of the leader's host for which the
+// message does not speak yet.
 void speak_for_one_more(const Script& script, const Envelope& envelope, NoState& /*state*/,
                         Announcements& announcements) {
   const auto hosts = script.hosts_of(envelope.group);

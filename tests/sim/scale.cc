@@ -260,7 +260,7 @@ ScaleCosts measure_scale(int members, int tensors, int hosts) {
     silent = costs.planned.messages == 0 ? silent + 1 : 0;
     CHECK(costs.steps_to_plan < kStepsMax, "the plan is learned soon");
   }
-  costs.steps_to_plan -= 3 - 2;  // the loop counts three silent steps; two steps came before
+  costs.steps_to_plan -= 3 - 2;  // the loop counts three silent steps; two steps came before these
   return costs;
 }
 

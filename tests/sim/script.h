@@ -25,8 +25,8 @@ struct Call {
   int group = 0;
   Signature common;
   // The signatures of the workers that do not submit `common`, by worker. If the call is not a
-  // join, these signatures make the group reject the call. In a join, only the name differs, and
-  // this is not an error.
+  // join, these signatures make the group reject the call. If the call is a join, only the name
+  // differs in these signatures, and this is not an error.
   std::map<int, Signature> odd_signatures = {};
   std::vector<int> makers = {};  // ascending, not empty
   std::vector<int> joined = {};  // ascending; the members that have joined before this call
@@ -86,7 +86,7 @@ struct Wait {
 };
 struct Pause {
   Time time;
-  bool stops_worker;  // the whole worker pauses, as in SIGSTOP; otherwise only its program
+  bool stops_worker;  // true: the whole worker pauses, as in SIGSTOP; false: only its program
 };
 struct BeginIteration {  // begin an iteration of a loop
   int iteration;
@@ -109,14 +109,14 @@ struct Death {
 // the control messages.
 enum class Traffic : std::uint8_t { kEntries, kMessages };
 
-// A partition of the network in one direction. Traffic from `from` to `to` that is sent or on its
-// way between `begin` and `end` arrives after `end`, in order.
+// A partition of the network in one direction. Traffic from `from` to `to` arrives after `end`, in
+// order, if it is sent between `begin` and `end` or is on its way at this time.
 struct Partition {
   int from;  // host
   int to;
   Time begin;
   Time end;
-  std::optional<Traffic> traffic = {};  // the traffic that it stops; empty: all
+  std::optional<Traffic> traffic = {};  // the kind of traffic that the partition stops; empty: all
 };
 
 // All workers of a host are stopped, as in SIGSTOP.

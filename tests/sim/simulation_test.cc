@@ -194,7 +194,7 @@ TEST(Simulation, JobsOnSeveralHostsContainTheIntendedSituations) {
 class Planted : public testing::TestWithParam<NamedBug> {};
 
 // Returns the problems that the simulation reports for a bug, other than the expected symptom. The
-// set is empty if it reports the symptom.
+// set is empty if the simulation reports this symptom.
 std::set<std::string> other_problems(const NamedBug& bug, std::uint64_t seeds_max) {
   std::set<std::string> problems;
   for (std::uint64_t seed = 1; seed <= seeds_max; ++seed) {

@@ -117,7 +117,7 @@ std::string WireWatch::check_sent(const Envelope& envelope) {
 
 std::string WireWatch::check_arrived(const Envelope& envelope) {
   const auto items = decode_stream(envelope.bytes);
-  if (!items.ok()) return {};  // check_sent() has checked it
+  if (!items.ok()) return {};  // check_sent() has already reported this
   auto& known = names_[envelope.to];
   for (const auto& item : *items) {
     if (const auto* define = std::get_if<Define>(&item)) known[define->id] = define->signature;

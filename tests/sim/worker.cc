@@ -81,9 +81,10 @@ void SimulatedWorker::die() {
 }
 
 // Does what Memberships::end_failed_groups() does. Before a group ends because of a leave, its
-// members finish the step that all have entered, and enter no other step. After a death, such a
-// step may be lost. So the members enter and complete steps as before, until their groups end. If a
-// rank leaves a group that spans hosts, lane 0 decides after which step the group ends.
+// members finish the step that all have entered, and enter no other step. After a death, there is
+// no such rule: until their groups end, the members enter and complete steps as before, and a step
+// that all have entered may be lost. If a rank leaves a group that spans hosts, lane 0 decides
+// after which step the group ends.
 void SimulatedWorker::notify() {
   const auto has_ended = [this](const auto& entry) { return is_over(entry.second); };
   if (!alive_) return;
@@ -169,7 +170,7 @@ void SimulatedWorker::send_messages(Membership& membership) {
                              membership.group, message_text(message->bytes));
     dependencies_.network.send(
         {membership.group, membership.member, message->to, std::move(message->bytes)});
-    if (dependencies_.random.chance(5)) {  // sends the rest later; this worker may die in between
+    if (dependencies_.random.chance(5)) {  // sends the rest later; may die before that
       wake();
       return;
     }
@@ -280,7 +281,7 @@ Entry SimulatedWorker::entry_of(const OpenDecision& open_decision) const {
   return entry;
 }
 
-// Writes the entry first, then its word. The other members see both later.
+// Writes first the entry and then its word. The other members see both writes later.
 void SimulatedWorker::write(Membership& membership) {
   const auto step_number = membership.open_decision->entered.step_number();
   board(membership)
@@ -526,7 +527,7 @@ bool SimulatedWorker::act(const Wait& action) {
   return true;
 }
 
-// Takes the call's outcome from the table, so that its name can be used again.
+// Takes the call's outcome from the table, so that the call's name can be used again.
 void SimulatedWorker::release_name(int number) {
   const Handle handle = std::exchange(handles_[static_cast<std::size_t>(number)], 0);
   if (handle != 0) (void)submissions_.take(handle);

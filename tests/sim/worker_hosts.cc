@@ -130,7 +130,7 @@ bool SimulatedWorker::check_entered_by_all_hosts(Membership& membership) {
   return false;
 }
 
-// Whether the open step is running, or may still be entered by all hosts and must then run.
+// Whether the open step is running or may still have to run, because all hosts may still enter it.
 bool SimulatedWorker::has_open_step(const Membership& membership) const {
   const auto& open_decision = membership.open_decision;
   if (!open_decision || dependencies_.flaws.ends_at_once) return false;

@@ -61,7 +61,7 @@ class Job {
     signature.operation = Operation::kJoin;
     return add({0, signature, {}, script_.members(0)});
   }
-  // Only these workers make the call; the others have joined.
+  // Only `makers` make the call; the other workers have called join().
   int call_of(std::string name, const std::vector<int>& makers, int join) {
     const int number = call(std::move(name));
     auto& made = script_.calls.back();
@@ -205,8 +205,8 @@ void write_printing_on_one_rank(Job& job) {
   }
 }
 
-// Every 5 steps, the ranks wait for a count between the two halves of the gradients. They have
-// submitted the count before the first half.
+// Every 5 steps, the ranks wait for a count between the two halves of the gradients. The ranks
+// submit this count before the first half.
 void write_counting(Job& job) {
   for (int step = 1; step <= 80; ++step) {
     const auto gradients = job.calls("gradient", 8);
@@ -306,8 +306,8 @@ void write_forward_and_backward(Job& job) {
   }
 }
 
-// A program waits for a gradient only just before it submits the same gradient of the next
-// step.
+// A program waits for a gradient as late as possible: just before it submits the same gradient of
+// the next step.
 void submit_after(Job& job, int worker, const Calls& last, const Calls& gradients) {
   std::vector<std::size_t> order(gradients.size());
   std::iota(order.begin(), order.end(), 0);
@@ -445,8 +445,8 @@ void write_averages(Job& job) {
 }
 
 // After three fast steps, the pause before each gradient grows from 15 to 75 ms in five steps. The
-// pauses cause needless raises, which lengthen the grace time. The fast steps after them show
-// whether the grace time becomes short again.
+// pauses cause needless raises, which lengthen the grace time. The fast steps after these five
+// steps show whether the grace time becomes short again.
 void write_slow_at_first(Job& job) {
   for (int step = 0; step < 8; ++step) {
     auto gradients = job.calls("gradient", 4);

@@ -1,6 +1,7 @@
 // Workloads: typical training programs, with the sizes and times of real training. They show how
 // useful each heuristic of the predictor is. `./dev sim --workloads` prints the costs of each
-// workload, and tools/ablations.py prints the costs without the heuristic (docs/simulator.md).
+// workload, and tools/ablations.py prints their costs without one of the heuristics
+// (docs/simulator.md).
 #pragma once
 
 #include <cstdint>

@@ -59,8 +59,8 @@ def run(environment: Path, *words: str | Path) -> subprocess.CompletedProcess[st
     path = os.pathsep.join([str(environment), own_commands, os.environ.get("PATH", "")])
     # The libraries must not look for files on the network, which may be missing.
     variables = {"PATH": path, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
-    # `farandole run` would use the Python in the folder of the command. This Python lacks the
-    # libraries.
+    # With the word `python`, `farandole run` would start the Python in the folder of the command,
+    # but this Python does not have the libraries.
     python = str(environment / "python")
     return subprocess.run(
         [python if word == "python" else str(word) for word in words],

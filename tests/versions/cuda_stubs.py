@@ -1,8 +1,8 @@
 """Stubs for the CUDA libraries that a CUDA build of torch links to.
 
 Most builds of torch on the package index are for CUDA. They load gigabytes of libraries that a test
-on CPUs does not need, so this module makes small libraries of the same names in their place. The
-functions in them do nothing, except that the one that counts devices returns an error. So torch
+on CPUs does not need, so this module makes small libraries of the same names in their place. Their
+functions do nothing, except the function that counts devices, which returns an error. So torch
 finds no device.
 """
 
@@ -35,8 +35,8 @@ def make_stubs(libraries: Path) -> list[str]:
     )
     functions, versions = _undefined(libraries_of_torch), _versions(libraries_of_torch)
     for name in missing_names:
-        # Only torch knows which library has a function. So a function without a version is put into
-        # each library without versions.
+        # Only torch knows which library has a function. So we put a function that has no version
+        # into each library whose functions have no versions.
         needed_versions = versions.get(name, {""})
         stubs = {version: _names(functions, version) for version in needed_versions}
         _compile(libraries / name, stubs)
@@ -44,8 +44,8 @@ def make_stubs(libraries: Path) -> list[str]:
 
 
 def _undefined(libraries: Sequence[Path]) -> set[tuple[str, str]]:
-    """Return the functions that these libraries need, but that neither they nor the libraries of
-    the system define, each with its version."""
+    """Return the functions, each with its version, that these libraries need and that are missing:
+    neither these libraries nor those of the system define them."""
     defined_symbols = _symbols("--defined-only", [*libraries, *_system_libraries(libraries)])
     names = {name for name, _ in defined_symbols}
     undefined = _symbols("--undefined-only", libraries)

@@ -271,9 +271,9 @@ def test_the_sdist_holds_only_what_a_build_needs(sdist: Path) -> None:
 
 @pytest.mark.parametrize("compiler", ["clang++-19", pytest.param("g++", marks=pytest.mark.long)])
 def test_the_sdist_builds_with_one_command(compiler: str, sdist: Path, tmp_path: Path) -> None:
-    """The wheel fits only the running Python, because it has the nanobind backend of this version
-    only. If the compiler and the depth of the folder are those of the preset `dev`, ccache already
-    has the objects."""
+    """The wheel contains only the nanobind backend for the running Python, so it works only with
+    this version. The compiler and the depth of the folder may be those of the preset `dev`. Then
+    ccache has the objects from that build."""
     settings = {"cmake.define.CMAKE_CXX_COMPILER": compiler, "build-dir": f"build/{compiler}"}
     run(
         *(sys.executable, "-m", "pip", "wheel", sdist, "--no-deps", "--wheel-dir", tmp_path),
@@ -306,8 +306,8 @@ def test_the_alias_is_a_wheel_of_its_own(alias: Path, wheel: Path) -> None:
 
 
 def link_packages(environment: Path) -> None:
-    """Let the environment have the packages that are installed here, except Farandole, as links,
-    because PyTorch is too large to copy."""
+    """Make the packages that are installed here visible in the environment, except Farandole. Use
+    links, because PyTorch is too large to copy."""
     (target,) = environment.glob("lib/python*/site-packages")
     folders = {Path(sysconfig.get_path("purelib")), Path(yaml.__file__).parents[1]}
     folders |= {Path(path) for path in sys.path if path.endswith("site-packages")}

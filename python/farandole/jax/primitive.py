@@ -127,7 +127,8 @@ def wait_for_programs() -> None:
     try:
         jax.effects_barrier()
     except jax.errors.JaxRuntimeError:
-        # The token of the failed program would make each later program fail, too.
+        # Drop the token of the failed program, because this token would make each later program
+        # fail, too.
         dispatch.runtime_tokens.clear()
         raise
 
@@ -229,7 +230,7 @@ def _transpose(cotangents: Sequence[Any], *inputs: Any, call: TracedCall) -> lis
     return [
         backward_call.finish(result)
         if ad.is_undefined_primal(tangent)
-        else None  # a constant has no gradient
+        else None  # the gradient of a constant is None
         for backward_call, result, tangent in zip(backward_calls, results, inputs, strict=True)
     ]
 
@@ -265,7 +266,7 @@ def _gradient_call_of(call: TracedCall) -> TracedCall:
 
 def _batch(inputs: Sequence[Any], dims: Sequence[int | None], *, call: TracedCall) -> Any:
     """Make one call for all examples of vmap. If the operation works on rows, the rows stay the
-    first dimension, and the examples become the second one."""
+    first dimension, and the examples become the second dimension."""
     if getattr(call.operation(), "op", Sum) is Adasum:
         raise CallError(
             "an allreduce with op Adasum cannot be used inside vmap, because it would combine all "

@@ -38,8 +38,8 @@ _executables_lock = threading.Lock()
 
 
 def _calls_of(module: Any) -> list[tuple[Any, str, dict[str, Any]]]:
-    """Return the calls in a module. Each entry has the operation, the name of its attribute with
-    the configuration of the call, and that configuration."""
+    """Return the calls in a module. One attribute of a call's operation contains the configuration
+    of the call. Each entry has the operation, the name of this attribute, and the configuration."""
     calls = []
 
     def visit(operation: Any) -> Any:
@@ -68,8 +68,8 @@ def _set_numbers(calls: list[tuple[Any, str, dict[str, Any]]], numbers: list[int
 
 
 def _process_sets_of(calls: list[tuple[Any, str, dict[str, Any]]]) -> str:
-    """Return, as text, the ranks of the process sets that the calls use. In another job, the same
-    number may belong to another process set."""
+    """Return, as text, the ranks of the process sets that the calls use. In another job, another
+    process set may have the same number."""
     if not lifecycle.is_initialized():
         return ""
     numbers = {ir.IntegerAttr(config["group"]).value for _, _, config in calls} - {0}
@@ -95,9 +95,10 @@ def _with_program_numbers(compile_module: Callable[..., Any]) -> Callable[..., A
             number = int(np.frombuffer(digest, np.int64)[0])
             _set_numbers(calls, [number] * len(calls))
         try:
-            if jobs:  # a program with a call that was traced in an older job belongs to that job
+            if jobs:  # the oldest job in which a call of the program was traced
                 core.set_job_of_program(number, min(jobs))
-            # The text does not contain Python callbacks, so programs with callbacks are not reused.
+            # Do not reuse programs with Python callbacks, because the text does not contain the
+            # callbacks.
             if not lifecycle.is_elastic() or "callback" in text:
                 return compile_now()
             platform = backend.platform.encode()

@@ -23,8 +23,8 @@ Optimizer = TypeVar("Optimizer")
 def combines_gradients(gradients: Any, group: Group) -> bool:
     """Return whether this rank combines its gradients, a pytree, with those of other ranks. A rank
     outside of the group keeps its own gradients. The exception is a program that is compiled in an
-    elastic job: such a program would not notice if the rank became a member later. So it makes the
-    call even outside of the group, and the call raises an error."""
+    elastic job: such a program would not notice if the rank became a member later. So the program
+    makes the call even outside of the group, and the call raises an error."""
     if group.included() is not False:
         return True
     leaves = jax.tree.leaves(gradients) if lifecycle.is_elastic() else []
@@ -57,8 +57,8 @@ class _GradientCombination:
         """Combine the gradients and the arguments of optax's update(), and return both."""
         options = dict(options)
         own_gradients, given_gradients = gradients, options.get("grad")
-        # `grad` is usually the same object as the first argument. Then send that object only once,
-        # by passing None in place of `grad`: None is a pytree without arrays.
+        # `grad` is usually the same object as the first argument. Then pass None in place of
+        # `grad`, so that the object is sent only once: None is a pytree without arrays.
         gradients, combined_grad = self.combine_gradients(
             (own_gradients, None if given_gradients is own_gradients else given_gradients)
         )
@@ -82,8 +82,8 @@ class _GradientCombination:
         return combined_function
 
     def _with_combined_loss(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a function that computes the combined loss. Its derivatives are with respect to
-        the parameters, which are the same on all ranks."""
+        """Return a function that computes the combined loss. JAX computes its derivatives with
+        respect to the parameters, which are the same on all ranks."""
 
         @jax.custom_jvp
         def shared_params(params: Any) -> Any:
@@ -96,7 +96,7 @@ class _GradientCombination:
             name = f"{self.name}.loss_gradients"
             return params[0], allreduce(tangents[0], name=name, process_set=self.process_set)
 
-        @functools.wraps(function)  # optax reads the names of the function's arguments
+        @functools.wraps(function)  # optax reads the argument names of `function`
         def combined_function(params: Any, *args: Any, **options: Any) -> Any:
             return self.combine_loss(function(shared_params(params), *args, **options))
 

@@ -82,9 +82,9 @@ def run(
     results are sent without copying them into a pickle.
 
     With min_workers, the job is elastic: if a worker fails, the others go on, and a new worker
-    calls fn, too. Such a function must keep its state with hvd.elastic. The results are those of
-    the workers in the last group, in the order of their ranks in this group. So the list may be
-    longer or shorter than n.
+    calls fn, too. Such a function must keep its state with hvd.elastic. The list then has the
+    results of the workers in the last group, in the order of their ranks in this group. So its
+    length may differ from n.
 
     Args:
         fn: The function. It may be defined anywhere, also interactively.
@@ -344,9 +344,9 @@ def stop_workers(workers: Workers, grace_time: float = 10) -> None:
         return
     job.stopping = True
     job.end(signal.SIGTERM)
-    # The launcher kills the workers at the second signal. This signal must be a different one, or
-    # come after a pause. If a script has started this program in the background, the launcher
-    # ignores SIGINT, so send SIGTERM again.
+    # The launcher kills the workers at the second signal. The second signal must differ from the
+    # first one, or come after a pause. If a script has started this program in the background, the
+    # launcher ignores SIGINT. So send SIGTERM again, after a pause.
     second_signal, pause_s = signal.SIGINT, seconds
     if job.ignores_interrupts:
         second_signal, pause_s = signal.SIGTERM, max(seconds, _SAME_SIGNAL_SECONDS)
@@ -412,7 +412,7 @@ def _function_job(
             f"pickled: {type(error).__name__}: {error}"
         ) from error
     workers = _make_workers(n, settings, runs_function=True)
-    count = len(workers) or n  # None if n is not given, and the hosts will be found later
+    count = len(workers) or n  # None without n, if the hosts will be found later
     size_flags = [] if count is None else ["-n", str(count)]
     return LaunchedJob(
         JobPlan(
@@ -494,7 +494,7 @@ def _end_after_error(job: LaunchedJob, error: BaseException) -> None:
             job.show()
         except KeyboardInterrupt:
             job.end(signal.SIGINT)
-        except Exception:  # the output can no longer be shown
+        except Exception:  # the output cannot be shown any more
             continue
 
 

@@ -2,10 +2,10 @@
 
 Messages are sent on socket pairs. Only the program, its launcher, its workers, and their forked
 children hold an end of a pair. A pair has no address, so other processes cannot connect. A message
-is a list of parts: their count and their lengths (u64, little-endian), then their bytes. On a
-socket that does not block, advance() sends or receives what is possible without waiting. On a
-blocking socket, advance() finishes the message. A message to a worker begins with a mark: see
-SlotChannel.
+is a list of parts. The number of parts is sent first, then their lengths (u64, little-endian), then
+their bytes. On a socket that does not block, advance() sends or receives what is possible without
+waiting. On a blocking socket, advance() finishes the message. A message to a worker begins with a
+mark: see SlotChannel.
 """
 
 from __future__ import annotations

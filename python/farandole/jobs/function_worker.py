@@ -58,8 +58,8 @@ def _inherited_channel() -> socket.socket:
 
 
 def _call_function(call: list[bytearray]) -> list[bytes | memoryview]:
-    """Call the function and return the message with its result. Clear `call` first, because the
-    function may need the memory."""
+    """Call the function and return the message with its result. Clear `call` before calling the
+    function, because the function may need this memory."""
     prefix, path = json.loads(call[0])
     if prefix == sys.prefix:  # the caller's sys.path is correct only for the same Python
         sys.path[:] = path

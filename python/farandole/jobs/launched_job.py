@@ -29,7 +29,7 @@ _REJECTION_EXIT_CODES = (2, 126, 127)
 
 @dataclass
 class JobPlan:
-    workers: list[Worker]  # by rank; in an elastic job, more are added when they are started
+    workers: list[Worker]  # by rank; an elastic job adds new workers when they start
     program: Sequence[str]
     flags: Sequence[str]  # the flags of `farandole run`
     environment: Mapping[str, str]
@@ -200,7 +200,7 @@ class LaunchedJob:
             )
         self.launcher_pid = self._process.pid
         self._launcher_start_known.set()
-        if self._end_signal:  # end() was called while the launcher started
+        if self._end_signal:  # end() was called before the launcher ran
             self._process.send_signal(self._end_signal)
         if self.plan.keeps_output:
             for pipe, _, name in self._launcher_streams():
@@ -241,7 +241,7 @@ class LaunchedJob:
                 )
             channel = socket.socket(fileno=descriptors[0])
             slot = int.from_bytes(slot_bytes, "little")
-            if slot in self._channels:  # the host of this slot was lost, and is back
+            if slot in self._channels:  # this slot's host was lost, and is now back
                 self._channels[slot].close()
             self._channels[slot] = SlotChannel(channel, self.plan.call, selector)
 

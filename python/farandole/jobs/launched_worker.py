@@ -166,7 +166,7 @@ class Worker:
                     f"unpickled here: {type(error).__name__}: {error}"
                 )
                 self.state = "failed"
-            self._incoming_message.parts = []  # kept if interrupted, so a later call retries
+            self._incoming_message.parts = []  # not reached if interrupted: a later call retries
 
     def _make_failure(self) -> WorkerError:
         worker_name = f"{self._noun} {self.rank}" + (

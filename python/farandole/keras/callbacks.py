@@ -65,8 +65,8 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
         drop_old_step(model, optimizers)
         compiled_optimizers = [] if model.optimizer is None else [model.optimizer]
         is_built = build_optimizer(model, model.optimizer)
-        # Some ranks may have built their model before fit(), so all ranks must agree on when they
-        # broadcast.
+        # Some ranks may have built their model before fit(), and others not. So all ranks must
+        # agree on when they broadcast.
         own_flags = [
             np.array([is_built, all(optimizer.built for optimizer in optimizers)], np.int32)
         ]
@@ -215,7 +215,7 @@ class LearningRateWarmupCallback(LearningRateScheduleCallback):
         verbose: int = 0,
     ) -> None:
         def multiplier(epoch: float) -> float:
-            # The rate of the last batch of the warm-up is initial_lr itself.
+            # Add one batch, so that the rate of the last batch of the warm-up is initial_lr itself.
             epoch += 1.0 / (self._steps or 1)
             size = lifecycle.size()
             return 1.0 / size * (epoch * (size - 1) / warmup_epochs + 1)

@@ -78,8 +78,8 @@ class KerasState(ObjectState):
     the next commit. restore() does not change variables that were never saved.
 
     A new rank gets all variables of rank 0, but keeps the states of its seed generators, so that
-    dropout differs between the ranks. On ranks that already have the state, the local variables of
-    a distributed optimizer do not change.
+    dropout differs between the ranks. If a rank has received the state before, the local variables
+    of its distributed optimizers do not change.
 
     Args:
         model: The model.
@@ -131,8 +131,8 @@ class KerasState(ObjectState):
 
     def restore(self) -> None:
         if getattr(self.model, "_jax_state", None) is not None:
-            # _jax_state has the arrays of an earlier train_on_batch(). If these arrays stayed,
-            # jax_state_sync() would assign them to the variables again.
+            # _jax_state has the arrays of an earlier train_on_batch(). If _jax_state kept these
+            # arrays, jax_state_sync() would assign them to the variables.
             self.model._jax_state, self.model._jax_state_synced = None, True
         for variable, value in self._values:
             variable.assign(value)
@@ -140,8 +140,8 @@ class KerasState(ObjectState):
 
     def sync(self) -> None:
         """Give all ranks the current variables and objects of rank 0, and save them. The states of
-        seed generators do not change. On ranks that already have the state, local variables do not
-        change either."""
+        seed generators do not change. If a rank has received the state before, its local variables
+        do not change either."""
         drop_old_step(self.model, self._optimizers())
         variables = self._shared_variables()
         problem = "" if _has_all_variables(self.model) else "the model is not built"
@@ -199,8 +199,8 @@ class KerasState(ObjectState):
 
 
 def _has_all_variables(model: Any) -> bool:
-    """Return whether all variables of the model exist. A layer without its own build() has no
-    variables. A built model does not use those of its layers that are not built."""
+    """Return whether all variables of the model exist. A layer that does not define build() has no
+    variables. If a model is built, it does not use its layers that are not built."""
     return model.built or all(
         layer.built or type(layer).build is keras.layers.Layer.build
         for layer in model._flatten_layers()
@@ -212,17 +212,18 @@ def _with_values(variables: Sequence[Any]) -> list[tuple[Any, Any]]:
 
 
 class _BatchCallback(keras.callbacks.Callback):
-    """Finds the batches of an execution: with steps_per_execution, the model trains several batches
-    before it calls on_train_batch_end()."""
+    """Finds out which batches belong to an execution. With steps_per_execution, an execution has
+    several batches, and the model calls on_train_batch_end() only after the last of them."""
 
-    # The first batch of the running execution; between two executions, of the next execution.
+    # The first batch of the running execution; between two executions, the first batch of the next
+    # one.
     _next_batch = 0
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         self._next_batch = batch
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        """Call _after_execution(). `batch` is the last batch of the execution; old versions of
+        """Call _after_execution(). `batch` is the last batch of the execution; but old versions of
         Keras pass the first batch."""
         first_batch, last_batch = min(self._next_batch, batch), batch
         steps = (self.params or {}).get("steps")
@@ -237,8 +238,8 @@ class _BatchCallback(keras.callbacks.Callback):
 
 
 class _CountingCallback(_BatchCallback):
-    """Keeps a number in the state. CommitStateCallback also calls the methods _after_batch() and
-    _after_epoch(), before it commits, so the order of the callbacks does not matter."""
+    """Keeps a number in the state. Before CommitStateCallback commits, it also calls _after_batch()
+    or _after_epoch() of this callback, so the order of the callbacks does not matter."""
 
     def __init__(self, state: Any) -> None:
         super().__init__()
@@ -274,11 +275,13 @@ def _counting_callbacks(state: Any, params: Any) -> list[_CountingCallback]:
 
 class CommitStateCallback(_BatchCallback):
     """Commit the state after every batches_per_commit batches, and at the end of each epoch. With
-    steps_per_execution, commit at the end of the execution that reaches this number.
+    steps_per_execution, an execution has several batches. The callback then commits only at the end
+    of an execution, as soon as at least batches_per_commit batches have passed since the last
+    commit.
 
-    After the last batch of an epoch, there is only the commit at the end of the epoch. So after a
-    restart, an interrupted epoch always has remaining batches, unless fit() does not know the
-    number of batches.
+    If fit() knows the number of batches, the callback does not commit after the last batch of an
+    epoch, but only at the end of the epoch. So an epoch that continues after a restart always has
+    at least one more batch.
 
     Args:
         state: The state, such as a KerasState.
@@ -308,7 +311,7 @@ class CommitStateCallback(_BatchCallback):
 
     def _after_execution(self, last_batch: int, count: int) -> None:
         self._batches_until_commit -= count
-        # After the last batch, on_epoch_end() commits.
+        # Do not commit after the last batch, because on_epoch_end() will commit.
         is_last = last_batch + 1 == (self.params or {}).get("steps")
         if self._interval > 0 and self._batches_until_commit <= 0 and not is_last:
             for callback in _counting_callbacks(self._state, self.params):

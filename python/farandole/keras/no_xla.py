@@ -17,10 +17,10 @@ from farandole.errors import CallError
 from farandole.keras.variables import optimizers_of
 
 _RESOLVE_METHOD = "_resolve_auto_jit_compile"  # of keras.Model; not public
-_FRAMES_MAX = 30  # more than there are between train_step() and the optimizer's apply()
+_FRAMES_MAX = 30  # more than the frames from train_step() to the optimizer's apply()
 
 
-@functools.cache  # once in a process
+@functools.cache  # this function runs once in a process
 def disable_auto_xla(is_distributed: Callable[[Any], bool]) -> None:
     """Let jit_compile="auto" mean False for models that have a distributed optimizer."""
     resolve = getattr(keras.Model, _RESOLVE_METHOD, None)

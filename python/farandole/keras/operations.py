@@ -57,9 +57,9 @@ def allreduce(
 
 @documented
 def allgather(value: Any, name: str | None = None, process_set: Group = global_process_set) -> Any:
-    """Return all members' values, joined along the first dimension in the order of the ranks, as a
-    NumPy array or, as with allreduce(), as a tensor. The first dimension may differ between
-    members."""
+    """Return all members' values, joined along the first dimension in the order of the ranks. The
+    first dimension may differ between members. The result is a NumPy array; for a tensor or
+    variable of TensorFlow, it is a tensor."""
     operation, array = Allgather(process_set), numpy_of(value)
     if array.dtype.name != "bfloat16":
         return _run(operation, value, name)
@@ -76,7 +76,8 @@ def broadcast(
     name: str | None = None,
     process_set: Group = global_process_set,
 ) -> Any:
-    """Return the value of root_rank, as a NumPy array or, as with allreduce(), as a tensor."""
+    """Return the value of root_rank. The result is a NumPy array; for a tensor or variable of
+    TensorFlow, it is a tensor."""
     return _run(Broadcast(process_set, root_rank), value, name)
 
 
@@ -87,8 +88,8 @@ def reducescatter(
     op: ReduceOp = Average,
     process_set: Group = global_process_set,
 ) -> Any:
-    """Reduce all members' values and return this rank's part of the rows, as a NumPy array or, as
-    with allreduce(), as a tensor."""
+    """Reduce all members' values and return this rank's part of the rows. The result is a NumPy
+    array; for a tensor or variable of TensorFlow, it is a tensor."""
     return _run(Reducescatter(process_set, op), value, name)
 
 

@@ -36,10 +36,11 @@ class GradientHook:
     ) -> None:
         """If `expects_scaled_loss`, warn if scale_loss() is not called before the first update."""
         self._optimizer, self._combiner = optimizer, combiner
-        # True while stateless_apply() of the class runs, because that method calls apply().
+        # True while stateless_apply() of the class runs: this method calls apply(), which must not
+        # combine the gradients again.
         self._has_combined = False
-        # If the optimizer was built before, its model may have compiled a step with it, and that
-        # step does not combine gradients.
+        # An optimizer that is already built may be part of a compiled step of a model. That step
+        # does not combine gradients.
         self.may_have_old_step = bool(optimizer.built)
         self._expects_scaled_loss = expects_scaled_loss
         self._combine_outside_compiler = outside_compiler(self._combine)
@@ -56,7 +57,7 @@ class GradientHook:
         self._optimizer.from_config = self.from_config
 
     def register_local_var(self, variable: Any) -> None:
-        """Do not combine the gradient of this variable: this rank uses its own."""
+        """Do not combine the gradient of this variable: this rank uses its own gradient."""
         self._check_local_clipping()
         self._combiner.add_local_variable(variable)
 
@@ -77,8 +78,8 @@ class GradientHook:
         result_variables = list(filter(self._combiner.is_local_variable, variables))
         for optimizer in _updating_optimizers(self._optimizer):
             trained_variables = optimizer._trainable_variables
-            # An optimizer of Keras keeps such variables in lists that are as long as the list of
-            # trained variables.
+            # An optimizer of Keras keeps a list of momenta, for example. Each such list is as long
+            # as the list of trained variables.
             variable_lists = [
                 value
                 for name, value in vars(optimizer).items()
@@ -107,7 +108,8 @@ class GradientHook:
             return class_apply(self._optimizer, grads, trainable_variables)
         self._check_not_inside_loss_scaling(sys._getframe(1).f_locals.get("self"))
         check_no_xla(self._optimizer)
-        # Only the trainer for JAX passes no variables, and this trainer has built the optimizer.
+        # Only the trainer for JAX passes no variables. This trainer has built the optimizer before,
+        # so the optimizer knows its variables.
         given_variables = None if trainable_variables is None else list(trainable_variables)
         combined_gradients = self._combine_outside_compiler(
             grads, given_variables or self._optimizer._trainable_variables
@@ -152,8 +154,9 @@ class GradientHook:
         return self._combiner.combine_gradients(gradients, variables)
 
     def _check_not_inside_loss_scaling(self, caller: Any) -> None:
-        """Raise CallError if this is the inner optimizer of a LossScaleOptimizer, which calls it
-        only if the gradients of this rank are finite. So the ranks would make different calls."""
+        """Raise CallError if this is the inner optimizer of a LossScaleOptimizer. The outer
+        optimizer calls the inner one only if the gradients of this rank are finite, so the ranks
+        would make different calls."""
         is_loss_scaling = isinstance(caller, keras.optimizers.LossScaleOptimizer)
         if is_loss_scaling and caller is not self._optimizer:
             raise CallError(
@@ -199,8 +202,8 @@ def is_distributed(optimizer: Any) -> bool:
 
 
 def drop_old_step(model: Any, optimizers: Sequence[Any]) -> None:
-    """Let the model compile its step again if it may have compiled the step before
-    DistributedOptimizer() was called for one of its optimizers."""
+    """Let the model compile its step again if the old step may not combine gradients: the model may
+    have compiled it before DistributedOptimizer() was called for one of its optimizers."""
     hooks = [hook for hook in map(_hook_of, optimizers) if hook is not None]
     if not any(hook.may_have_old_step for hook in hooks):
         return
@@ -209,7 +212,7 @@ def drop_old_step(model: Any, optimizers: Sequence[Any]) -> None:
     if getattr(model, "train_function", None) is None:
         return
     drop_compiled_step(model)
-    model.make_train_function()  # fit() does not call this method a second time
+    model.make_train_function()  # fit() has already called it, and will not call it again
 
 
 def local_variables_of(optimizer: Any, variables: Sequence[Any]) -> list[Any]:
@@ -302,7 +305,8 @@ def DistributedOptimizer(  # noqa: N802 - Horovod's name
     if passes > 1:
         _set_accumulation(optimizer, passes)
         if not average_aggregated_gradients:
-            # Keras averages the gradients of the passes, so multiply to get their sum.
+            # Keras averages the gradients of the passes, so multiply the average by `passes` to get
+            # the sum.
             combiner.multiply_by(passes)
     is_loss_scaling = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
     needs_loss_scaling = not is_loss_scaling and keras.config.dtype_policy().name == "mixed_float16"
@@ -369,14 +373,15 @@ def _check_optimizer(optimizer: Any) -> None:
 
 def _set_accumulation(optimizer: Any, passes: int) -> None:
     inner_optimizer = getattr(optimizer, "inner_optimizer", optimizer)
-    # Do not set the number in its optimizers: a MultiOptimizer may make some of them later.
+    # A MultiOptimizer may make some of its optimizers later, so this function cannot set the number
+    # in all of them.
     if hasattr(inner_optimizer, "optimizers"):
         raise CallError(
             f"backward_passes_per_step is {passes}, but a MultiOptimizer does not accumulate "
             f"gradients: give gradient_accumulation_steps={passes} to each of its optimizers, "
             "which then average the gradients of several batches"
         )
-    # The number may be set already, for example because load_model() has restored it.
+    # The number may be the right one already, for example because load_model() has restored it.
     if inner_optimizer.gradient_accumulation_steps == passes:
         return
     if inner_optimizer.built:

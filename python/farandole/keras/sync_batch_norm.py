@@ -56,7 +56,7 @@ class SyncBatchNormalization(keras.layers.BatchNormalization):
         return mean, self._sum_over_ranks(ops.sum(squares, axes)) / count
 
     def _sum_over_ranks(self, tensor: Any) -> Any:
-        if str(getattr(tensor, "device", "")) == "meta":  # Keras only infers the shape
+        if str(getattr(tensor, "device", "")) == "meta":  # Keras only asks for the shape
             return tensor
         return frontend().allreduce(tensor, op=Sum, process_set=self._process_set)
 

@@ -27,7 +27,7 @@ def variables_of(model: Any, optimizers: Sequence[Any] | None = None) -> list[An
 
     If `optimizers` is None, use all optimizers of the model."""
     if hasattr(model, "jax_state_sync"):
-        model.jax_state_sync()  # during fit(), JAX keeps the values elsewhere
+        model.jax_state_sync()  # during fit(), the values are in other arrays of JAX
     chosen_optimizers = optimizers_of(model) if optimizers is None else optimizers
     return distinct(
         [
@@ -44,8 +44,8 @@ def distinct(values: Iterable[Any]) -> list[Any]:
 
 def build_optimizer(model: Any, optimizer: Any) -> bool:
     """Create the variables of the optimizer if the variables of the model exist. Return whether
-    both exist now. If the optimizer's variables do not, Keras creates them in fit(), but on the
-    TensorFlow backend only in the first step."""
+    both exist now. If the optimizer's variables do not exist, fit() creates them; on the TensorFlow
+    backend, it does so only in the first step."""
     is_model_built = all(layer.built for layer in model._flatten_layers())
     if optimizer is None:
         return is_model_built

@@ -49,9 +49,9 @@ class GradientAccumulator:
         return all_results
 
     def run_after_pass(self, apply_last: Callable[[], Any], apply_other: Callable[[], Any]) -> Any:
-        """Run `apply_last` if the last call of combine_gradients() was the last pass, and
-        `apply_other` otherwise. Each of the two returns an operation or None. Return an
-        operation."""
+        """Run `apply_last` if the most recent call of combine_gradients() was the last of the
+        passes. Otherwise, run `apply_other`. Each of the two returns an operation or None. Return
+        an operation."""
 
         def run_and_return_true(apply: Callable[[], Any]) -> Any:
             operation = apply()
@@ -84,7 +84,7 @@ class GradientAccumulator:
         factor = 1 / self._passes if self._is_average else 1.0
         totals = [total.read_value() * tf.cast(factor, total.dtype) for total in self._sums]
         results = self._combiner.combine_gradients(totals, variables)
-        # If the call fails, the sums are not reset.
+        # Reset the sums only after the calls. If a call fails, the sums keep their values.
         with tf.control_dependencies([*totals, *results]):
             resets = [total.assign(tf.zeros_like(total)) for total in self._sums]
         with tf.control_dependencies(resets):

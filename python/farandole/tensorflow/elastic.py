@@ -97,7 +97,7 @@ class TensorFlowState(ObjectState):
         if self.session is None:
             broadcast_variables(self.variables, root_rank=0)
         elif self.variables:
-            if self._sync_operation is None:  # a graph must not grow with each call
+            if self._sync_operation is None:  # add it once, so that the graph does not grow
                 self._sync_operation = broadcast_variables(self.variables, root_rank=0)
             try:
                 self.session.run(self._sync_operation)

@@ -31,8 +31,9 @@ class TensorFlowGradientFunctions:
         if tf.executing_eagerly():
             return keep_own() if group.included() is False else combine()
         if group is global_process_set or (
-            # When an elastic job is formed again, another group may get the number of an added
-            # group. So a later run cannot use this number to ask whether this rank is a member.
+            # When an elastic job is formed again, a group of add_process_set() ends, and another
+            # group may get its number. So a later run cannot use the number to ask whether this
+            # rank is a member.
             group.was_added if lifecycle.is_elastic() else group.included() is not False
         ):
             return combine()
@@ -63,8 +64,8 @@ class TensorFlowGradientFunctions:
         with tf.control_dependencies(
             [tf.debugging.Assert(are_same, [DIFFERENT_KINDS_TEXT, gathered_kinds])]
         ):
-            # In a tf.IndexedSlices, it is enough that the values wait for the check, because the
-            # indices are sent in the same batch.
+            # Of a tf.IndexedSlices, only the values wait for the check. The indices are sent in the
+            # same batch as the values, so they wait, too.
             return [
                 tf.IndexedSlices(
                     tf.identity(gradient.values), gradient.indices, gradient.dense_shape
@@ -118,5 +119,5 @@ class TensorFlowGradientFunctions:
         return tf.cast(ops.query("size", arguments.group_number(group)), tf.float64)
 
     def underlying_variable(self, variable: Any) -> Any:
-        value = getattr(variable, "value", None)  # a variable of Keras has a tf.Variable as value
+        value = getattr(variable, "value", None)  # for a variable of Keras: its tf.Variable
         return variable if value is None or callable(value) else value

@@ -48,7 +48,7 @@ _FUNCTIONS = {kind: getattr(_library, f"farandole_{kind}") for kind in _KINDS}
 _ANY_JOB = 0
 # The errors with which TensorFlow reports a failed call.
 FAILED_CALL_ERRORS = (tf.errors.AbortedError, tf.errors.FailedPreconditionError)
-# For each graph of TensorFlow 1: how many names generated_name() has made, by their `base`.
+# For each graph of TensorFlow 1: how many names generated_name() has made for each `base`.
 _name_counts: weakref.WeakKeyDictionary[Any, Counter[str]] = weakref.WeakKeyDictionary()
 # For each graph of TensorFlow 1 and each name that the user has given: the kind of the first
 # operation with this name.
@@ -81,7 +81,7 @@ def _valid_jobs_of(group: Group) -> int:
     """Return in which jobs an operation is valid, because a function may outlive its job. 0 means
     any job. N means only job N. -N means job N and all later jobs, as long as init() gets the same
     groups."""
-    if group is global_process_set:  # its number is the same in every job
+    if group is global_process_set:  # the world has the number 0 in every job
         return _ANY_JOB
     return core.job_number() if group.was_added else -core.job_number()
 
@@ -150,9 +150,9 @@ class RejectedCallError(CallError, tf.errors.FailedPreconditionError):
 
 
 def _wait_ms_in_program() -> int:
-    """Return for how many ms a thread of TensorFlow makes progress with an operation itself,
-    because waking another thread takes time. (For an eager operation, a thread of the program waits
-    in any case.)"""
+    """Return for how many ms a thread of TensorFlow makes progress with an operation itself. If the
+    operation ends in this time, no other thread must be woken. (For an eager operation, a thread of
+    the program waits in any case.)"""
     # The operations of a function run one after another. The operations of a graph run in parallel.
     return 1 if tf.compat.v1.executing_eagerly_outside_functions() else 0
 
@@ -169,7 +169,7 @@ def _unambiguous_name(name: str, kind: str) -> str:
 
 
 def _graph() -> Any:
-    with tf.init_scope():  # otherwise, this could be the graph of a function that is being built
+    with tf.init_scope():  # leave the graph of a function that is being built
         return tf.compat.v1.get_default_graph()
 
 
@@ -185,7 +185,7 @@ def generated_name(base: str) -> str:
     return f"{base}.{counts[base] - 1}"
 
 
-@functools.lru_cache(maxsize=64)  # most calls have the same factors
+@functools.lru_cache(maxsize=64)  # most calls have the same factors, so their bits are kept
 def _float64_bits(value: float) -> int:
     """Return the bits of a float64, because attributes of TensorFlow have only float32."""
     return int(struct.unpack("<q", struct.pack("<d", value))[0])
@@ -254,7 +254,7 @@ def _gradient(op: Any, *gradients: Any) -> list[Any]:
         [backward_call.array for backward_call in backward_calls],
         [generated_name(arguments.gradient_name(names[i]) or "") for i in indices],
         splits,
-        # Only the gradient of an allreduce does not depend on the ranks of this job.
+        # The gradients of all operations except Allreduce depend on the ranks of this job.
         _valid_jobs_of(operation.group) if isinstance(operation, Allreduce) else core.job_number(),
     ).tensors
     input_gradients: list[Any] = [None] * len(op.inputs)

@@ -38,7 +38,7 @@ class _DistributedOptimizer(_V1Optimizer):
         self._inner_optimizer, self._combiner, self._accumulator = optimizer, combiner, accumulator
 
     def register_local_var(self, variable: Any) -> None:
-        """Do not combine the gradient of this variable: this rank uses its own."""
+        """Do not combine the gradient of this variable: this rank uses its own gradient."""
         self._combiner.add_local_variable(variable)
 
     def compute_gradients(self, *args: Any, **options: Any) -> list[tuple[Any, Any]]:
@@ -52,8 +52,9 @@ class _DistributedOptimizer(_V1Optimizer):
     def apply_gradients(
         self, grads_and_vars: Any, global_step: Any = None, name: str | None = None
     ) -> Any:
-        """Apply the gradients that compute_gradients() has returned. If gradients of several passes
-        are added up, apply them only after the last pass. Add 1 to `global_step` in each pass."""
+        """Apply the gradients that compute_gradients() has returned. If the gradients of several
+        passes are added up, apply their sums, and only after the last pass. Add 1 to `global_step`
+        in each pass."""
 
         def apply() -> Any:
             return self._inner_optimizer.apply_gradients(grads_and_vars, global_step, name)

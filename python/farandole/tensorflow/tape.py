@@ -17,16 +17,16 @@ from farandole.training.gradients import GradientCombiner, variables_of_layers
 
 
 class _DistributedTape(tf.GradientTape):
-    """Records with another tape, and combines what its gradient() returns."""
+    """Records with another tape, and combines what gradient() of this tape returns."""
 
     def __init__(self, tape: Any, combiner: GradientCombiner) -> None:
         super().__init__()
         self._inner_tape, self._combiner = tape, combiner
 
     def register_local_source(self, source: Any) -> None:
-        """Do not combine the gradient of this variable: this rank uses its own. If this gradient
-        has an overflow on some rank, gradient() returns an overflow on all ranks, so that a
-        LossScaleOptimizer skips the same steps on all ranks. Do not clip by a norm of all
+        """Do not combine the gradient of this variable: this rank uses its own gradient. If this
+        gradient has an overflow on some rank, gradient() returns an overflow on all ranks, so that
+        a LossScaleOptimizer skips the same steps on all ranks. Do not clip by a norm of all
         gradients, because this norm would differ by rank.
         """
         self._combiner.add_local_variable(source)

@@ -97,7 +97,7 @@ class BroadcastGlobalVariablesHook(tf.compat.v1.train.SessionRunHook):
 
     def begin(self) -> None:
         graph = tf.compat.v1.get_default_graph()
-        if self._graph is not graph:  # the hook may serve several sessions
+        if self._graph is not graph:  # a hook may be used in several graphs
             self._graph, self._operation = graph, broadcast_global_variables(self._root_rank)
 
     def after_create_session(self, session: Any, coord: Any) -> None:

@@ -49,7 +49,7 @@ class _InPlaceCall(PreparedCall[torch.Tensor]):
 def _with_result(tensor: torch.Tensor, memory: torch.Tensor) -> torch.Tensor:
     """Return the tensor, with the result that a call has written into `memory`."""
     if memory is not tensor:
-        tensor.detach().copy_(memory)  # copy_() counts the write for autograd
+        tensor.detach().copy_(memory)  # with copy_(), autograd counts the write
     return tensor
 
 
@@ -78,7 +78,7 @@ def run_in_place(operation: Operation, tensor: torch.Tensor, name: str | None) -
     try:
         calls.run(call, memory)
     finally:
-        _count_write(tensor)  # a call that fails may have written, too
+        _count_write(tensor)  # a failed call may have written to the tensor, too
     return _with_result(tensor, memory)
 
 

@@ -17,8 +17,8 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def _get_tracer_after_load(wrapper: Any) -> object:
-    """Return the callback that traces the frames of this thread, or None. The first call after the
-    program has loaded Dynamo also keeps Dynamo out of `wrapper`."""
+    """Return the callback by which Dynamo traces the frames of this thread, or None. The first call
+    of this function after the program has loaded Dynamo also keeps Dynamo out of `wrapper`."""
     global _get_current_tracer  # noqa: PLW0603 - from then on, a shorter function is called
     if "torch._dynamo" not in sys.modules:
         return None

@@ -379,8 +379,8 @@ def alltoall(
     """Send some rows of the tensor to each member, and return the rows that the members sent here,
     in the order of the ranks.
 
-    The tensors have at least one dimension. All dimensions but the first, and the dtype, must be
-    equal. Rows that remain after the last split are not sent.
+    The tensors have at least one dimension. The dtype and all dimensions except the first must be
+    equal on all members. Rows that remain after the last split are not sent.
 
     Example::
 
@@ -534,8 +534,8 @@ def _alltoall_per_tensor(
 def _with_received_splits(
     tensor: torch.Tensor, received_rows: Sequence[int]
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the tensor and the numbers of received rows. These are int32, as in Horovod, or int64
-    if one of them does not fit into int32."""
+    """Return the tensor and the numbers of received rows. The numbers are int32, as in Horovod, or
+    int64 if one of them does not fit into int32."""
     fits_int32 = max(received_rows) <= _INT32_MAX
     dtype = torch.int32 if fits_int32 else torch.int64
     return tensor, torch.tensor(received_rows, dtype=dtype, device="cpu")

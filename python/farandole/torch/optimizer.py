@@ -158,15 +158,15 @@ _PRINTED_TYPES = (bool, int, float, str, tuple, torch.Tensor, type(None))
 
 class AnyDistributedOptimizer(torch.optim.Optimizer):
     """Every optimizer that DistributedOptimizer() returns is an instance of this class and of the
-    class of the wrapped optimizer. Use it for isinstance() and in annotations;
-    DistributedOptimizer() makes the objects."""
+    class of the wrapped optimizer. Use this class for isinstance() and in annotations. Call
+    DistributedOptimizer() to make an object."""
 
     _settings: ReductionSettings
     _passes: int
     _name: OptimizerName  # not set when this rank trains alone
     _names: Mapping[int, str]  # the names of the parameters, by id()
-    # The argument named_parameters. It keeps parameters alive that may be added later, so that no
-    # other object gets their id().
+    # The argument named_parameters. Some of its parameters may be added to the optimizer later. The
+    # list keeps them alive, so that no other object gets their id().
     _named_parameter_list: list[tuple[str, torch.Tensor]] | None
     _gradients: Gradients | None = None  # None if this rank always trains alone
     _step_synchronizes = True
@@ -186,9 +186,9 @@ class AnyDistributedOptimizer(torch.optim.Optimizer):
 
     @property
     def _step_supports_amp_scaling(self) -> bool:
-        """Whether the wrapped step() unscales gradients and skips itself after an overflow. When
-        GradScaler.step() reads this property, first combine the gradients; training/grad_scaler.py
-        says why."""
+        """Whether the wrapped step() unscales gradients and skips itself after an overflow. If
+        GradScaler.step() reads this property, the property first combines the gradients;
+        training/grad_scaler.py says why."""
         scaler, gradients = scaler_in_step(sys._getframe(1)), self._active_gradients
         if scaler is not None and gradients is not None and self._step_synchronizes:
             if gradients.needs_reduce():
@@ -291,7 +291,7 @@ class AnyDistributedOptimizer(torch.optim.Optimizer):
 
     def check_not_between_passes(self) -> None:
         """Raise a MisuseError between the backward passes of a step, because the optimizer's state
-        does not contain the gradients of the passes so far."""
+        does not contain the gradients that the passes have computed so far."""
         if self._gradients is not None and self._gradients.is_between_passes():
             raise MisuseError(
                 f"the state is saved between the {self._passes} backward passes of a step, so the "
@@ -308,7 +308,8 @@ class AnyDistributedOptimizer(torch.optim.Optimizer):
         self._check_parameters()
         return result
 
-    # The wrapped class calls the step hooks. This attribute keeps torch from calling them twice.
+    # The wrapped class already calls the step hooks. With this attribute, torch does not call them
+    # a second time.
     step.hooked = True  # type: ignore[attr-defined]
 
     @outside_dynamo
@@ -389,7 +390,7 @@ class AnyDistributedOptimizer(torch.optim.Optimizer):
         """Prepare a step without synchronize(). Return whether the gradients are combined."""
         are_combined = gradients.skip_reduce()
         if not are_combined:
-            self._periodic_check = None  # the ranks may now have different parameters on purpose
+            self._periodic_check = None  # from now on, the ranks may differ on purpose
         return are_combined
 
     def _with_combined_gradients(
@@ -399,9 +400,9 @@ class AnyDistributedOptimizer(torch.optim.Optimizer):
             loss = closure()
             if not self._step_synchronizes:
                 self._skip_reduce(gradients)
-            elif gradients.needs_reduce():  # false if the closure itself has called synchronize()
+            elif gradients.needs_reduce():  # false after synchronize() in the closure
                 gradients.reduce()
-            gradients.on_step()  # the wrapped step() uses the gradients
+            gradients.on_step()  # next, the wrapped step() uses the gradients
             self._check_fused_strides()
             return loss
 
@@ -471,7 +472,7 @@ def keep_groups_and_state(optimizer: torch.optim.Optimizer, groups: list[Any], s
         if loaded is not group:
             group.clear()
             group.update(loaded)
-    loaded_groups[:] = groups  # an optimizer that this one wraps may hold the list
+    loaded_groups[:] = groups  # a wrapped optimizer may refer to this list object
     if loaded_state is not state:
         state.clear()
         state.update(loaded_state)
@@ -535,7 +536,7 @@ class _DeltaCombiner:
     ) -> None:
         """`names` maps the id() of each named parameter to its name."""
         self._name, self._settings, self._names = name, settings, names
-        # The ids of the parameters in _paired_parameters, but in the optimizer's order.
+        # The ids of the parameters in _paired_parameters, in the order of the optimizer.
         self._parameter_ids: list[int] = []
         self._paired_parameters: list[torch.Tensor] = []
         self._period: Period | None = None  # the period in which the parameters were paired
@@ -579,8 +580,8 @@ class _AdasumOptimizer(AnyDistributedOptimizer):
     all ranks."""
 
     _delta_combiner: _DeltaCombiner | None = None  # None if this rank always trains alone
-    # True makes a GradScaler call step() even after an overflow. Before the call, it sets the
-    # attributes `found_inf` and `grad_scale`, as it does for the fused optimizers of torch.
+    # Because this is True, a GradScaler calls step() even after an overflow. Before the call, it
+    # sets the attributes `found_inf` and `grad_scale`, as for the fused optimizers of torch.
     _step_supports_amp_scaling = True
     found_inf: torch.Tensor | None
     grad_scale: torch.Tensor | None

@@ -77,7 +77,7 @@ def broadcast_optimizer_state(
         root_rank,
         process_set,
     )
-    if not state.get("state", True):  # an optimizer of the program may have another state_dict()
+    if not state.get("state", True):  # the program's own optimizer may lack this entry
         _make_state(optimizer)
 
 

@@ -120,7 +120,7 @@ class SyncBatchNorm(_BatchNorm):
         assert self.num_batches_tracked is not None
         self.num_batches_tracked += 1
         new_weight = self.momentum
-        if new_weight is None:  # use the mean of all batches so far
+        if new_weight is None:  # then average over all batches so far
             new_weight = 1.0 / float(self.num_batches_tracked)
         for running, new in ((self.running_mean, mean), (self.running_var, variance)):
             assert running is not None

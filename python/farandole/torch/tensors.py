@@ -77,8 +77,8 @@ def check_writable(tensor: torch.Tensor) -> None:
 
 def check_no_overlap(tensors: Sequence[torch.Tensor]) -> None:
     """Raise CallError if two tensors of a batch overlap in memory, because a batch writes its
-    results in any order. Views with gaps are not checked: the elements of one may lie between those
-    of another."""
+    results in any order. Do not check views with gaps, because the elements of one view may lie
+    between those of another."""
     begins_and_indices = sorted(
         (tensor.data_ptr(), index)
         for index, tensor in enumerate(tensors)
@@ -153,7 +153,7 @@ def from_engine(memory: core.SharedArray) -> torch.Tensor:
 
 
 def empty(shape: Sequence[int], dtype: Any) -> torch.Tensor:
-    return torch.empty(shape, dtype=dtype, device="cpu")  # whatever the default device is
+    return torch.empty(shape, dtype=dtype, device="cpu")  # ignore torch's default device
 
 
 empty_like = torch.empty_like

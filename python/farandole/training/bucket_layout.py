@@ -8,8 +8,9 @@ from typing import NamedTuple
 from farandole.comparison import allreduce_max
 from farandole.group import Group
 
-# The kind of gradient that a rank has for a parameter. All ranks use the largest of their kinds.
-# CHANGED means that the rank's program has changed the gradient; then no rank combines it.
+# The kind of gradient that a rank has for a parameter. If the ranks have different kinds, all ranks
+# use the largest one. CHANGED means that the rank's program has changed the gradient; then no rank
+# combines the gradient.
 NO_GRADIENT, DENSE, SPARSE, CHANGED = range(4)
 
 
@@ -18,7 +19,7 @@ class AgreedGradient(NamedTuple):
 
     kind: int
     is_on_all_ranks: bool  # whether all ranks have the gradient
-    place: tuple[int, int]  # a sort key, for the order in which member 0 completed the gradients
+    place: tuple[int, int]  # a key for sorting; see agree_on_gradients()
 
 
 def agree_on_gradients(
@@ -27,8 +28,8 @@ def agree_on_gradients(
     """Return the agreement of the ranks on each gradient, after one allreduce called `name`.
 
     `kinds` has this rank's kind of each gradient. `completed` has the indices of the gradients that
-    are complete on this rank, in the order of their completion. The returned places follow the
-    order in which gradients became complete on member 0.
+    are complete on this rank, in the order of their completion. Sorting by the returned places
+    gives the order in which gradients became complete on member 0.
     """
     count = len(kinds)
     places = [-1] * count

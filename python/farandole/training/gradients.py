@@ -16,7 +16,7 @@ from farandole.reduce_op import Average, ReduceOp, checked_op
 from farandole.training.optimizer_arguments import checked_factor, parameters_by_group
 from farandole.training.variables import numbered_names
 
-CALL_NAME = "gradients"  # of the calls, in errors, reports and the timeline
+CALL_NAME = "gradients"  # the calls' name in errors, reports and the timeline
 DIFFERENT_KINDS_TEXT = (
     "the ranks have gradients of different variables, or dense and sparse ones of the same: "
     "compute the same gradients on all ranks, and use zeros where a rank has none"
@@ -45,10 +45,10 @@ class GradientFunctions(Protocol):
         combine: Callable[[], list[Array]],
         keep_own: Callable[[], list[Array]],
     ) -> list[Array]:
-        """Return combine() if this rank is a member of the group, and keep_own() otherwise. Both
-        return as many gradients as `gradients` has. A compiled program may run in a later job. If
-        it cannot ask there whether the rank is a member, it gets combine(), whose calls raise an
-        error outside of the group."""
+        """Return combine() if this rank is a member of the group. Otherwise, return keep_own().
+        Each of the two returns one gradient for each of `gradients`. A compiled program may run in
+        a later job, and may be unable to ask there whether the rank is a member. Such a program
+        gets combine(), whose calls raise an error outside of the group."""
 
     def with_checked_kinds(
         self,
@@ -57,8 +57,8 @@ class GradientFunctions(Protocol):
         group: Group,
         variables: Sequence[Any],
     ) -> list[Array]:
-        """Check that all members have the same kinds, one for each variable. Return the gradients,
-        which are not sent before the check."""
+        """Check that all members have the same kinds. `kinds` has one kind for each variable.
+        Return the gradients in such a form that they are sent only after the check."""
 
     def reduce(
         self, gradients: Sequence[Array], operation: Allreduce, compression: AnyCompressor
@@ -133,7 +133,7 @@ class GradientCombiner:
         self._local_factor = 1.0
 
     def add_local_variable(self, variable: Any) -> None:
-        """Do not combine the gradient of this variable: this rank uses its own."""
+        """Do not combine the gradient of this variable: this rank uses its own gradient."""
         self._local_variables.append(self._functions.underlying_variable(variable))
 
     @property
@@ -142,7 +142,8 @@ class GradientCombiner:
         return bool(self._local_variables)
 
     def multiply_by(self, factor: float) -> None:
-        """Also multiply all gradients by this number, including those of local variables."""
+        """Multiply all gradients by this number in addition, also the gradients of local
+        variables."""
         self._local_factor *= factor
         factors = (self._operation.prescale, self._operation.postscale * factor)
         self._operation = Allreduce(self._operation.group, self._operation.op, *factors)
@@ -170,8 +171,9 @@ class GradientCombiner:
     def combine_gradients_and_overflow(
         self, gradients: Sequence[Any], variables: Sequence[Any]
     ) -> list[Any]:
-        """Do the same as combine_gradients(). If a local gradient of any rank has an overflow, give
-        all ranks a gradient with an overflow, because all ranks must skip the same updates."""
+        """Do the same as combine_gradients(). But if a local gradient of any rank has an overflow,
+        return a gradient with an overflow on all ranks, because all ranks must skip the same
+        updates."""
         functions = self._functions
         local_gradients = [
             gradient
@@ -183,9 +185,9 @@ class GradientCombiner:
         )
         present_indices = [i for i, gradient in enumerate(results) if gradient is not None]
         if present_indices:
-            # One gradient is enough, because loss scaling looks at all of them. Prefer a dense
-            # gradient that is sent: a sparse one may have no rows, and a local one may have no
-            # elements on this rank.
+            # Mark only one gradient, because loss scaling looks at all of them. Prefer a dense
+            # gradient that is sent: a sparse gradient may have no rows, and a local gradient may
+            # have no elements on this rank.
             overflow_index = min(
                 present_indices,
                 key=lambda i: (

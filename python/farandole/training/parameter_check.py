@@ -39,7 +39,7 @@ ADVICE = (
 
 class ParameterDigest(NamedTuple):
     kind: str  # dtype and shape
-    digest: str  # of the bytes of the parameter
+    digest: str  # the digest of the parameter's bytes
 
 
 def check(

@@ -39,10 +39,10 @@ class PeriodicCheck:
         and options as a text. If the texts of the ranks differ, too, the error contains them as a
         likely cause."""
         if self._group.included() is False:
-            return  # in an elastic job, this rank may not be a member any more
+            return  # in an elastic job, a member may leave the group
         if self._group.period != self._period:
-            # Some members may have a new optimizer, or have made fewer steps before their join().
-            # So all members count from 0 again.
+            # Some members may have a new optimizer, or may have made fewer steps before they called
+            # join(). So all members count the steps from 0 again.
             self._period, self._step_count = self._group.period, 0
         self._step_count += 1
         part_number, steps_since_check = divmod(self._step_count - 1, self._interval)

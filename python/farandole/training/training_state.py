@@ -89,8 +89,8 @@ def broadcast_optimizer_state(
 
 def restore_dtypes(arrays: Arrays, optimizer: Any, state: dict[str, Any]) -> None:
     """Restore the dtypes of the arrays that an optimizer of torch has loaded. load_state_dict() of
-    torch converts the arrays to the dtypes of their parameters, so they would differ from the
-    arrays of the rank that has sent the state. The state of a custom optimizer may lack torch's
+    torch converts the arrays to the dtypes of their parameters, so the arrays would differ from
+    those of the rank that has sent the state. The state of a custom optimizer may lack torch's
     entries."""
     saved_values = state.get("state", {})
     for group, saved in zip(optimizer.param_groups, state.get("param_groups", []), strict=False):
@@ -120,7 +120,7 @@ class _Pickler(cloudpickle.Pickler):
         super().__init__(file)
         self.left_out_arrays: list[Array] = []
         self._arrays = arrays
-        self._indices: dict[int, int] = {}  # by id(): an array may occur several times
+        self._indices: dict[int, int] = {}  # by id(), because an array may occur several times
 
     def persistent_id(self, obj: Any) -> int | None:
         if type(obj) not in self._arrays.exact_array_types or not can_be_sent(self._arrays, obj):
@@ -190,8 +190,8 @@ def _broadcast_all(
     process_set: Group,
 ) -> list[Array]:
     """Broadcast the arrays under these names. If a call cannot start or fails, wait for all other
-    calls before the error is raised, because the other ranks make these calls, and the names of the
-    calls must become free."""
+    calls before the error is raised, because the other ranks make these calls, and a name can be
+    used again only after its call is done."""
     errors = CollectedErrors()
     handles: list[Handle[Array]] = []
     for name, array in named_arrays:

@@ -26,9 +26,9 @@ def checked_variables(variables: Any) -> list[Any]:
 
 
 def check_same_variables(variables: Sequence[Any], advice: str, problem: str = "") -> None:
-    """Raise CallError on all ranks if a rank has a problem, or if its variables differ from those
-    of rank 0 in number, dtype or shape. Without this check, the ranks would wait forever in a
-    broadcast, because the names of its calls contain the number of variables.
+    """Raise CallError on all ranks if a rank has a problem, or if a rank's variables differ from
+    those of rank 0 in number, dtype or shape. Without this check, ranks with different numbers of
+    variables would wait forever in a broadcast, because the names of the calls contain this number.
 
     `problem` is this rank's problem, or "". The text of the error ends with `advice`.
     """

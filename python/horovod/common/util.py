@@ -18,7 +18,7 @@ from farandole import core, reduce_op
 Function = TypeVar("Function", bound=Callable[..., Any])
 Item = TypeVar("Item")
 
-EXTENSIONS = ["tensorflow", "torch", "mxnet"]  # the frameworks that Horovod has code for
+EXTENSIONS = ["tensorflow", "torch", "mxnet"]  # the frameworks for which Horovod has code
 
 
 def get_ext_suffix() -> str:

@@ -54,7 +54,7 @@ class _Epoch:
     def close(self) -> None:
         """End the thread as soon as it has loaded its current batch."""
         self._is_closed.set()
-        self._drop_entries()  # otherwise, a thread that waits for room in the queue would never end
+        self._drop_entries()  # otherwise, a thread that waits at a full queue would never end
         self._thread.join()
         self._drop_entries()
         self._entries.put(([], None))  # ends a loop that waits in __iter__()

@@ -117,8 +117,8 @@ def _with_text_of_horovod(error: WorkerError) -> WorkerError:
 
 
 def _ignored_arguments(has_host_flags: bool, elastic_settings: Sequence[str]) -> dict[str, str]:
-    """Return the arguments of run() that have no effect in a job with these settings, with the
-    reasons. For `elastic_settings`, see elastic_settings_of()."""
+    """Return the arguments of run() that have no effect in a job with these settings, each with the
+    reason. For `elastic_settings`, see elastic_settings_of()."""
     reasons = {
         argument: flag.why_ignored
         for flag in FLAGS

@@ -23,7 +23,8 @@ _SECTIONS: dict[str, dict[str, Callable[[], object]]] = {
         "Gloo": util.gloo_built,
     },
 }
-# This note explains why MPI and Gloo have an X: mpi_built() and gloo_built() return True.
+# The entries of MPI and Gloo also have an X, because mpi_built() and gloo_built() return True. This
+# note explains the X.
 _NOTE = "All marked entries are one engine, which neither contains nor needs MPI or Gloo."
 
 

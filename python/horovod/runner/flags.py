@@ -49,7 +49,7 @@ class Flag:
     help: str = ""
 
     def problem_of(self, value: Any) -> str:
-        """Return what is wrong with a value; empty if it is valid."""
+        """Return a text that says what is wrong with a value; empty if the value is valid."""
         if self.choices and value not in self.choices:
             return f"it must be one of {', '.join(self.choices)}"
         if self.value_min is not None and value < self.value_min:
@@ -277,8 +277,8 @@ FLAGS = (
         to_run_flags=_with_value("--stall-limit"),
         help="Seconds after which a waiting call ends the job; 0 means never.",
     ),
-    # This row must follow the two rows above, because `farandole run` uses the last value of a
-    # flag.
+    # This row must follow the two rows above: if a flag is given several times, `farandole run`
+    # uses its last value.
     Flag(
         "stall_check",
         ("--stall-check",),

@@ -56,11 +56,13 @@ class JobSize:
         return self.workers_min is not None or self.host_discovery_script is not None
 
     def elastic_flags(self) -> list[str]:
-        """Return the flags of `farandole run` that make a job elastic; none if it is not."""
+        """Return the flags of `farandole run` that make a job elastic; an empty list if the job is
+        not elastic."""
         return ["--min-workers", str(self.workers_min or self.workers)] if self.is_elastic else []
 
     def host_flags(self) -> list[str]:
-        """Return the flags of `farandole run` for the hosts; none if this host is the only one.
+        """Return the flags of `farandole run` for the hosts; an empty list if this host is the only
+        one.
 
         Raises ValueError if the hosts are wrong or have too few slots, or OSError if the host file
         cannot be read. Call checked_workers() before.

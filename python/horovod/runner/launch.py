@@ -38,8 +38,8 @@ class _Parser(argparse.ArgumentParser):
         index = 0
         while index < len(words) and words[index][:1] == "-" and words[index] not in ("-", "--"):
             name, equals, _ = words[index].partition("=")
-            # Names of flags may be shortened. argparse rejects names that match several flags, or
-            # none.
+            # The user may shorten the name of a flag. Later, argparse rejects a name that matches
+            # several flags, or no flag.
             matches = [flag for flag in value_counts if flag.startswith(name)]
             index += 1
             if matches and not equals:
@@ -259,8 +259,8 @@ def run_controller(
     js_run: Callable[[], object],
     verbosity: int | None,
 ) -> None:
-    """Call gloo_run, mpi_run or js_run, as use_… asks for; by default, call gloo_run.
-    `verbosity` has no effect."""
+    """Call gloo_run, mpi_run or js_run: the one whose use_… argument is true. By default, call
+    gloo_run. `verbosity` has no effect."""
     if is_gloo_used(use_gloo, use_mpi, use_jsrun):
         gloo_run()
     elif use_mpi:

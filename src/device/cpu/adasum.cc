@@ -17,8 +17,8 @@ namespace {
 constexpr std::int64_t kBlockElements = 2048;
 
 // A squared length counts as zero if it is less than this fraction of the sum of the absolute
-// values of its terms. This corresponds to 2^-16 of a length. Rounding errors are much smaller: at
-// most about 2^-43 for a tensor of 64 MiB.
+// values of its terms. For the length itself, this is a fraction of 2^-16. Rounding errors are much
+// smaller: at most a fraction of about 2^-43 for a tensor of 64 MiB.
 constexpr double kCancellationFraction = 0x1p-32;
 
 constexpr std::size_t product_index(std::size_t a, std::size_t b) {

@@ -109,8 +109,8 @@ struct PartialVector {
   std::size_t bytes;
 };
 
-// The number of vectors that are processed in parallel, because an addition has to wait for the
-// previous addition to the same sum.
+// The number of vectors that a loop adds to different sums, so that the processor can add them in
+// parallel. An addition to the same sum would have to wait for the previous addition.
 constexpr std::int64_t kVectorsInParallel = 2;
 
 template <bool kSquare>
@@ -167,7 +167,7 @@ void compute_products(const ProductArguments& arguments) {
 
 template <class Element>
 void add_weighted(const WeightedSumArguments& arguments) {
-  constexpr std::int64_t kChunk = 4;  // in vectors of eight
+  constexpr std::int64_t kChunk = 4;  // number of vectors of eight elements
   const std::int64_t step = kLanes * Element::kBytes;
   const auto add = [&](auto&& read, std::int64_t position, Doubles& sum)
                        __attribute__((always_inline)) {

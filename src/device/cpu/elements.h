@@ -53,8 +53,8 @@ template <class Lane>
 }
 
 #if defined(__AVX512BW__)
-// The two halves are stored one after the other. Joining them in a register first makes float16
-// reductions 20 % slower.
+// The two halves are stored one after the other. If the code first joined them in one register,
+// float16 reductions would be 20 % slower.
 struct TwoHalves {
   __m256i low;
   __m256i high;
@@ -130,15 +130,16 @@ struct BFloat16Element {
   }
 };
 
-// Float16. Uses the conversion instructions of the processor if it has them; they round to nearest
-// even in every rounding mode. The order in which they deliver the elements determines which
-// element is in which part.
+// Float16. Uses the processor's conversion instructions, if it has such instructions. These
+// instructions round to nearest even in every rounding mode. The order in which the instructions
+// deliver the elements determines which element is in which part.
 struct Float16Element {
   using Lane = float;
   static constexpr int kParts = 2;
   static constexpr int kBytes = 2;
 #if defined(__AVX512BW__)
-  // A mask of all lanes. GCC 12 warns about its own header if the variant without a mask is used.
+  // A mask that selects all lanes. The instruction is called with this mask, because GCC 12 warns
+  // about its own header if the variant without a mask is called.
   static constexpr __mmask16 kAllLanes = 0xffff;
   [[gnu::always_inline]] static void widen(const std::byte* from, Floats* parts) {
     const auto* const halves = reinterpret_cast<const __m256i_u*>(from);

@@ -18,8 +18,8 @@ struct BFloat16 {
 };
 
 // These functions are always inlined. Otherwise the linker could use one copy for all files, and
-// that copy might need a newer processor. The low 16 bits of each lane of `half` are a float16; the
-// high bits are 0.
+// that copy might need a newer processor. In the argument `half`, the low 16 bits of each lane are
+// a float16, and the high bits are 0.
 template <class Floats, class Bits>
 [[gnu::always_inline]] inline Floats float16_to_float32(Bits half) {
   // The 5 exponent bits of a float16 at their place in a float32.
@@ -30,7 +30,8 @@ template <class Floats, class Bits>
   const Bits exponent = magnitude & kExponentBits;
   const Bits normal = magnitude + kRebias;
   const Bits infinity_or_nan = magnitude | 0x7f800000U;
-  // For a subnormal, set the exponent to that of 2^-14 and subtract 2^-14 again.
+  // A subnormal gets the exponent of 2^-14, which adds 2^-14 to the value. Then 2^-14 is
+  // subtracted.
   const Floats subnormal = __builtin_bit_cast(Floats, magnitude + kSmallestNormal) -
                            __builtin_bit_cast(float, kSmallestNormal);
   Bits bits = exponent == 0 ? __builtin_bit_cast(Bits, subnormal) : normal;

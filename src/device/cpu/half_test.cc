@@ -104,7 +104,8 @@ TYPED_TEST(HalfFormats, infinities_zeros_and_nans_are_kept) {
   EXPECT_EQ(TypeParam::round(std::numeric_limits<float>::max()), TypeParam::kInfinity);
   EXPECT_EQ(TypeParam::round(std::numeric_limits<float>::denorm_min()), 0);
   EXPECT_EQ(TypeParam::round(-0.0F), 0x8000U);
-  // A NaN must stay a NaN even if its payload is only in the bits that are cut off.
+  // A NaN must stay a NaN even if all payload bits that are set are among the bits that are cut
+  // off.
   for (const std::uint32_t bits : {0x7f800001U, 0xff800001U, 0x7fffffffU, 0xffffffffU})
     EXPECT_TRUE(std::isnan(value_of<TypeParam>(TypeParam::round(std::bit_cast<float>(bits)))));
 }

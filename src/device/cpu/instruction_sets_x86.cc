@@ -10,7 +10,8 @@ constexpr std::array<InstructionSet, 3> kSets = {
      {.name = "avx2", .kernels = &kAvx2Kernels, .adasum = &kAvx2Adasum},
      {.name = "baseline", .kernels = &kBaselineKernels, .adasum = &kBaselineAdasum}}};
 
-// __builtin_cpu_supports() also checks that the operating system saves the wide registers.
+// __builtin_cpu_supports() also checks that the operating system saves the registers of the
+// instruction set.
 bool has_avx2() { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c"); }
 bool has_avx512() {
   return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&

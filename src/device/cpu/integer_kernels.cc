@@ -22,7 +22,7 @@ T saturated_cast(double value) {
   using Limits = std::numeric_limits<T>;
   constexpr auto kSmallest = static_cast<double>(Limits::min());
   constexpr auto kHalf = static_cast<T>(Limits::max() / 2 + 1);
-  constexpr double kTooLarge = 2.0 * static_cast<double>(kHalf);  // a power of two, so exact
+  constexpr double kTooLarge = 2.0 * static_cast<double>(kHalf);  // this power of two is exact
   if (value >= kTooLarge) return Limits::max();
   return value <= kSmallest ? Limits::min() : static_cast<T>(value);
 }
@@ -88,7 +88,7 @@ void store_at(std::byte* to, std::int64_t index, T value) {
   std::memcpy(to + index * static_cast<std::int64_t>(sizeof(T)), &value, sizeof(T));
 }
 
-// Reduces one block. It writes the outputs only after it has read all inputs, because an output may
+// Reduces one block. Writes the outputs only after all inputs have been read, because an output may
 // be the memory of an input.
 template <class Element, class Op>
 void reduce_block(const KernelArguments& arguments, std::int64_t begin, std::int64_t count) {

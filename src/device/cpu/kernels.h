@@ -37,12 +37,12 @@ using KernelsOfDType = std::array<KernelVariants, kReduceOpNames.size()>;  // in
 using KernelTable = std::array<KernelsOfDType, kDTypes.size()>;            // indexed by DType
 
 // Returns the kernel that averages or scales integers, or null if the reduction is not defined for
-// the dtype. All processors use the same kernel: it spends most time on the division and rounding
-// of each element, which wide vectors hardly speed up.
+// the dtype. All processors use the same kernel. Vectors of more elements would hardly make it
+// faster, because it spends most of its time on the division and rounding of each element.
 Kernel integer_kernel(DType dtype, ReduceOp op);
 
-// The dot products of two inputs with two others, in float64: left[0]·right[0], left[0]·right[1],
-// left[1]·right[0] and left[1]·right[1].
+// The dot products of the two inputs `left` and the two inputs `right`, in float64:
+// left[0]·right[0], left[0]·right[1], left[1]·right[0] and left[1]·right[1].
 struct ProductArguments {
   const std::byte* left[2];
   const std::byte* right[2];  // equal to `left` for `square`

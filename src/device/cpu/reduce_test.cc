@@ -1,6 +1,6 @@
-// These tests compare the kernels with a reference. It computes one element at a time by the rules
-// in reduce.h, in wider types if the result depends on them. It shares only half.h with the
-// kernels, and half_test.cc tests that header.
+// These tests compare the kernels with a reference. The reference computes one element at a time by
+// the rules in reduce.h. It uses wider types wherever a narrower type could change the result. It
+// shares only half.h with the kernels, and half_test.cc tests that header.
 #include "device/cpu/reduce.h"
 
 #include <gmock/gmock.h>
@@ -101,7 +101,7 @@ bool is_average(ReduceOp op) {
 }
 
 // The reference for floats. It computes in the accumulator type, in rank order. For min and max, 0
-// and −0 are equal, and the later input is the result.
+// and −0 are equal; the later one of two equal inputs is the result.
 template <class T>
 T reference_float(const Reduction& reduction, const std::vector<T>& inputs) {
   const std::vector<T> values = all_scaled(inputs, reduction.prescale);
@@ -500,7 +500,7 @@ TEST(ReduceRules, scaled_integers_truncate_and_saturate) {
   EXPECT_EQ(scaled(DType::kInt64, kLargest, -1e308), kSmallest);
 }
 
-// Frameworks set the floating-point mode of their threads.
+// Frameworks change the floating-point mode of some threads. This must not change a result.
 TEST(ReduceRules, the_mode_of_the_thread_changes_no_result) {
   constexpr float kTiny = std::numeric_limits<float>::denorm_min();
   constexpr std::array kExpected = {std::pair(ReduceOp::kSum, 8 * kTiny),
@@ -519,7 +519,7 @@ TEST(ReduceRules, the_mode_of_the_thread_changes_no_result) {
   }
 }
 
-// float64 cannot represent kNotInFloat64 exactly, so any scaling would change it.
+// float64 cannot represent kNotInFloat64 exactly, so any scaling would change this number.
 TEST(ReduceRules, a_scale_of_one_changes_no_bits) {
   constexpr std::int64_t kNotInFloat64 = (std::int64_t{1} << 53) + 1;
   EXPECT_EQ(reduce_values<std::int64_t>({.dtype = DType::kInt64}, {kNotInFloat64}), kNotInFloat64);

@@ -14,9 +14,9 @@
 namespace farandole {
 namespace {
 
-// The number of registers in a chunk of one input; a chunk has 256 bytes with wide registers. If
-// another core has just written the data, chunks of 128 bytes take 20 % longer on an AMD EPYC, both
-// for sums and for larger computations.
+// The number of registers in a chunk of one input. A chunk has 256 bytes if a register has 64 or 32
+// bytes, and 128 bytes if a register has 16 bytes. If another core has just written the data,
+// chunks of 128 bytes take 20 % longer on an AMD EPYC, both for sums and for larger computations.
 constexpr int kRegistersPerChunk = kWidth == 64 ? 4 : 8;
 
 struct Sum {
@@ -100,8 +100,9 @@ struct Chunk {
   }
 };
 
-// Copies the last few bytes. It stores 4 or 8 bytes with one wide store, because a later wide load
-// would have to wait for several narrow stores.
+// Copies the last bytes of an input into a chunk. If there are 4 or 8 bytes, stores them as one
+// whole register. Otherwise the later load of this register would have to wait for several smaller
+// stores.
 [[gnu::always_inline]] inline void copy_last_bytes(std::byte* memory, const std::byte* from,
                                                    std::size_t size) {
   if (size != 4 && size != 8) {
@@ -185,8 +186,8 @@ struct VectorRow {
       kFloating<Element, Average>, kFloating<Element, Sum>, KernelVariants{},
       kFloating<Element, Min>,     kFloating<Element, Max>, kFloating<Element, Product>};
 };
-// Sums and products of signed integers are computed as unsigned ones, which wrap and give the same
-// bits.
+// Sums and products of signed integers are computed with unsigned integers, which wrap and give the
+// same bits.
 template <class T>
   requires std::is_integral_v<T>
 struct VectorRow<NumberElement<T>> {

@@ -9,8 +9,8 @@
 namespace farandole {
 namespace {
 
-// Alternates between IPv6 and IPv4. So if one family does not work, the dialer loses only one
-// pause.
+// Returns the addresses in an order that alternates between IPv6 and IPv4. So if one of the two
+// does not work, the dialer tries the other one after only one pause.
 std::vector<SocketAddress> alternate_families(const std::vector<SocketAddress>& addresses) {
   std::vector<SocketAddress> ordered_addresses;
   std::deque<SocketAddress> remaining_addresses(addresses.begin(), addresses.end());

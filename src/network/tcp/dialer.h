@@ -23,11 +23,12 @@
 namespace farandole {
 
 struct DialOptions {
-  std::vector<SocketAddress> addresses{};               // the best address first
-  std::optional<SocketAddress> local_address{};         // used for peers of the same address family
-  Link link{};                                          // link.listener is the peer
-  Duration pause = std::chrono::milliseconds(250);      // between the attempts at two addresses
-  Duration attempt_time_max = std::chrono::seconds(5);  // until the peer has proven its identity
+  std::vector<SocketAddress> addresses{};           // the best address first
+  std::optional<SocketAddress> local_address{};     // used for peers of the same address family
+  Link link{};                                      // link.listener is the peer
+  Duration pause = std::chrono::milliseconds(250);  // between the attempts at two addresses
+  // The time within which the peer must prove its identity.
+  Duration attempt_time_max = std::chrono::seconds(5);
   int rounds = 3;  // how often each address is tried; the pauses between the rounds grow
   TcpOptions tcp{};
 };

@@ -100,7 +100,7 @@ TEST_F(DialerTest, FindsTheAddressThatWorks) {
 }
 
 TEST_F(DialerTest, IsAcceptedOnlyOnce) {
-  options_.pause = Duration::zero();  // all addresses at once
+  options_.pause = Duration::zero();  // the dialer tries all addresses at the same time
   options_.addresses = {v4_, v6_, v4_, v6_, v4_, v6_};
   const auto connection = dial(*context_);
   ASSERT_TRUE(connection.ok()) << connection.status().message();
@@ -205,7 +205,7 @@ TEST_F(DialerTest, RemovesAttemptsEvenIfAForkedChildHasCopies) {
   const Descriptor accepted(::accept(silent_address.socket.get(), nullptr, nullptr));
   const ForkedChild child([] {});
   ASSERT_EQ(*dialer->try_connect(now + options_.attempt_time_max),
-            nullptr);  // gives up the attempt
+            nullptr);  // the dialer gives up the attempt
   ASSERT_EQ(::send(accepted.get(), "x", 1, MSG_NOSIGNAL), 1);
   EXPECT_FALSE(is_readable(dialer->descriptor(), 100));
 }

@@ -24,7 +24,8 @@ class EventSet {
   // Returns the ids of descriptors that are ready now. Does not block.
   Result<std::vector<std::uint64_t>> ready_ids() const;
 
-  int descriptor() const { return epoll_.get(); }  // borrowed; readable if an id is ready
+  // A borrowed descriptor that is readable if ready_ids() would return an id.
+  int descriptor() const { return epoll_.get(); }
 
  private:
   explicit EventSet(Descriptor epoll) : epoll_(std::move(epoll)) {}

@@ -83,7 +83,7 @@ Result<std::vector<SocketAddress>> resolve_host(const std::string& name, std::ui
       return Status::stop(format_text(
           "cannot find the host '{}' after {} tries: {}; check the name and the DNS of this host",
           name, tries, addresses.status().message()));
-    // A name server does not notify us when it gets to know a name. So we ask again after a pause.
+    // A name server does not notify us when it learns a name. So we ask it again after a pause.
     const auto time_left = std::chrono::ceil<std::chrono::milliseconds>(deadline - now);
     ::poll(nullptr, 0, static_cast<int>(std::min(time_left, pause).count()));
     pause = std::min(2 * pause, kLongestPause);

@@ -64,7 +64,7 @@ TEST(HostName, AnUnknownNameIsAnError) {
             "cannot find the host 'nowhere' after 1 tries: Name or service not known; check the "
             "name and the DNS of this host");
   EXPECT_EQ(resolve_host("a b", 80, now, always_unknown).status().code(), StatusCode::kFixCall);
-  // This cannot be a host name, so no name server is asked.
+  // The text cannot be a host name, so look_up_host() asks no name server.
   EXPECT_EQ(look_up_host("a..b", 80).status().code(), StatusCode::kRetry);
 }
 

@@ -143,7 +143,8 @@ TEST(JobSecret, IsErasedInForkedChildren) {
   EXPECT_EQ(status, 0);
 }
 
-// The kernel shows the flags of each mapping: lo locked, dd not in core dumps, wf wiped on fork.
+// The kernel shows the flags of each mapping: `lo` means that it is locked, `dd` that it is not in
+// core dumps, and `wf` that it is erased in a forked child.
 TEST(JobSecret, LiesInAProtectedPage) {
   const JobSecret secret = secret_of('s');
   std::ifstream maps("/proc/self/smaps");

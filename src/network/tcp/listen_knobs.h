@@ -14,7 +14,7 @@ namespace farandole {
 InterfaceChoice parse_interfaces(const std::string& text);
 
 struct PortRange {
-  std::uint16_t first = 0;  // 0 and 0: any free port
+  std::uint16_t first = 0;  // if both ports are 0: any free port
   std::uint16_t last = 0;
 };
 

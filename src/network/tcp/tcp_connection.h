@@ -31,8 +31,8 @@ class TcpConnection final : public Connection {
  public:
   // Begins to connect, but does not wait for the result. Until the connection is established, no
   // bytes can be sent or received, and the descriptor is not writable. `local_address` is used if
-  // it is of the same family as `peer_address`; its port 0 means any port. Errors: kRebuildGroup if
-  // `peer_address` cannot be reached; kStop if a system call fails.
+  // it is of the same family as `peer_address`. If its port is 0, the system chooses a free port.
+  // Errors: kRebuildGroup if `peer_address` cannot be reached; kStop if a system call fails.
   static Result<std::unique_ptr<TcpConnection>> dial(
       const SocketAddress& peer_address, const std::optional<SocketAddress>& local_address,
       const TcpOptions& options);

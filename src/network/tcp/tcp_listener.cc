@@ -20,8 +20,9 @@ namespace farandole {
 namespace {
 
 constexpr int kBacklog = 1024;
-constexpr int kAcceptsPerCall = 16;         // after this many, the call continues handshakes
-constexpr int kAnyPortTriesMax = 16;        // a try needs a port that is free on all addresses
+constexpr int kAcceptsPerCall = 16;  // after this many accepts, a call continues handshakes
+// A try may fail, because its port must be free on all addresses.
+constexpr int kAnyPortTriesMax = 16;
 constexpr std::size_t kV6NetworkBytes = 8;  // one sender usually has a whole /64 network
 
 SocketAddress source_of(SocketAddress address) {
@@ -139,8 +140,8 @@ void TcpListener::accept_from(const Descriptor& socket, TimePoint now) {
   }
 }
 
-// Frees a descriptor for accept(). Otherwise the connection would stay in the queue and wake us
-// again and again.
+// Frees a descriptor for accept(). Otherwise the connection would stay in the queue and wake the
+// listener again and again.
 bool TcpListener::make_room_for_descriptor(const Descriptor& socket) {
   if (!handshakes_.empty()) {
     evict_one_handshake();

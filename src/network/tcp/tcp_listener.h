@@ -27,7 +27,8 @@ namespace farandole {
 
 struct ListenOptions {
   std::vector<SocketAddress> addresses{};  // IPv4 and IPv6; their ports are ignored
-  // The first free port of this range is used for all addresses. 0 and 0: any free port.
+  // The first free port of this range is used for all addresses. If both ports are 0, any free port
+  // is used.
   std::uint16_t port_first = 0;
   std::uint16_t port_last = 0;
   AcceptedLinks acceptance{};
@@ -43,9 +44,11 @@ class TcpListener {
   // The numbers of connections since the start, by result.
   struct Counts {
     std::uint64_t accepted = 0;
-    std::uint64_t rejected = 0;  // wrong bytes, secret, job or epoch, or ended by the peer
-    std::uint64_t expired = 0;   // the handshake took too long
-    std::uint64_t evicted = 0;   // too many handshakes, or no free descriptors
+    // The peer has sent wrong bytes, has another secret, job or epoch, or has closed the
+    // connection.
+    std::uint64_t rejected = 0;
+    std::uint64_t expired = 0;  // the handshake took too long
+    std::uint64_t evicted = 0;  // too many handshakes, or no free descriptors
   };
 
   // Binds only the given addresses. `context` must outlive the listener and the connections.
@@ -73,8 +76,10 @@ class TcpListener {
   void stop_listening();
 
   int descriptor() const { return events_.descriptor(); }  // borrowed, for poll()
-  TimePoint next_deadline() const;  // of the handshakes; TimePoint::max() if there is none
-  const std::vector<SocketAddress>& addresses() const { return addresses_; }  // with their port
+  // Returns the next deadline of a handshake; TimePoint::max() if there is no handshake.
+  TimePoint next_deadline() const;
+  // Returns the addresses at which the listener listens, with their port.
+  const std::vector<SocketAddress>& addresses() const { return addresses_; }
   const Counts& counts() const { return counts_; }
   // Why the last connection was rejected. This helps users to find the reason for a missing member.
   const Status& last_rejection() const { return last_rejection_; }

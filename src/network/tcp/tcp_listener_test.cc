@@ -308,7 +308,8 @@ TEST(TcpListener, SaysThatNoPortOfTheRangeIsFree) {
   const auto next_port = static_cast<std::uint16_t>(taken_port + 1);
   ListeningJob second_job({"127.0.0.1:" + std::to_string(next_port)});
   second_job.options.port_first = second_job.options.port_last = next_port;
-  // If this fails, another program listens at this port. The port is then not free either.
+  // If this open() fails, another program already listens at this port. Then the port is not free
+  // either, as the test needs it.
   const auto blocker = TcpListener::open(*second_job.context, second_job.options);
   ListeningJob third_job;
   third_job.options.port_first = taken_port;

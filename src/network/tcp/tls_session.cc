@@ -21,14 +21,14 @@ namespace {
 
 constexpr std::size_t kRecordBytes = 16 * 1024;  // the largest payload of a TLS record
 constexpr std::size_t kRecordHeaderBytes = 5;    // RFC 8446, 5.1
-// The number of bytes that one system call sends or receives. With 64 KiB, this takes about 10 %
-// less processor time than one call per record (docs/decisions/0050).
+// The number of bytes that one system call sends or receives. Pieces of 64 KiB take about 10 % less
+// processor time than one call per record (docs/decisions/0050).
 constexpr std::size_t kSystemCallBytes = 64 * 1024;
-// The number of bytes in clear that one system call sends. With 64 KiB, four hosts whose network is
-// limited to 5 Gb/s by token buckets were eight times slower.
+// The number of bytes in clear that one system call sends. Pieces of 64 KiB made transfers eight
+// times slower between four hosts whose network is limited to 5 Gb/s by token buckets.
 constexpr std::size_t kClearSendBytes = 32 * 1024;
-// The number of bytes that one system call receives if data in clear may follow the record. It is
-// small, so that most of the data is later received directly into its target memory.
+// The number of bytes that one system call receives if data in clear may follow the record. The
+// number is small, so that later calls receive most of the data directly into its target memory.
 constexpr std::size_t kHeaderReceiveBytes = 1024;
 // A handshake has about 400 bytes. The limit bounds the memory that a stranger can make us use.
 constexpr std::size_t kHandshakeBytesMax = 4096;
@@ -73,7 +73,7 @@ struct TlsSession::Callbacks {
   }
 
   static long control(BIO* /*wire*/, int command, long /*number*/, void* /*pointer*/) noexcept {
-    return command == BIO_CTRL_FLUSH ? 1 : 0;  // a wire needs no other command
+    return command == BIO_CTRL_FLUSH ? 1 : 0;  // no other command is needed
   }
 
   static int use_session(SSL* ssl, const EVP_MD* /*digest*/, const unsigned char** identity,
@@ -85,8 +85,8 @@ struct TlsSession::Callbacks {
     return *session == nullptr ? 0 : 1;
   }
 
-  // For the identity of a stranger, this returns no session. OpenSSL then ends the handshake,
-  // because there is no certificate.
+  // If the identity is that of a stranger, this function returns no session. OpenSSL then ends the
+  // handshake, because we have no certificate.
   static int find_session(SSL* ssl, const unsigned char* identity, std::size_t identity_bytes,
                           SSL_SESSION** session) noexcept {
     auto& self = *static_cast<TlsSession*>(SSL_get_app_data(ssl));

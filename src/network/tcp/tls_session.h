@@ -6,9 +6,9 @@
 // a key that both ends derive from the job's secret and their Link. There are no certificates,
 // tickets or early data. If the link does not seal data, records and data in clear take turns on
 // the wire: a sealed header says how many bytes in clear follow. The listening end sends nothing
-// before the dialing end has proven that it has the key. So a stranger only sees that the
-// connection is closed. At the end of the handshake, the listening end sends one sealed byte, which
-// tells the dialing end that it was accepted.
+// before the dialing end has proven that it has the key. So a stranger receives no bytes and only
+// sees that the connection is closed. At the end of the handshake, the listening end sends one
+// sealed byte, which tells the dialing end that it was accepted.
 #pragma once
 
 #include <array>
@@ -82,8 +82,8 @@ class TlsSession final : public Connection {
   TlsSession& operator=(const TlsSession&) = delete;
 
   // Continues the handshake as far as possible. After it has returned kDone, bytes can be sent and
-  // received. Errors are final: those of the wire; kRebuildGroup if the peer does not have the same
-  // secret, is not the peer of the link, or has sent bytes that are not a handshake.
+  // received. Every error is final. Errors: those of the wire; kRebuildGroup if the peer does not
+  // have the same secret, is not the peer of the link, or has sent bytes that are not a handshake.
   Result<Progress> try_handshake();
   // For the dialing end: whether there was a connection to the peer. The result is false after a
   // system error on this host (kStop). If reached_peer() is true and try_handshake() fails, the
@@ -145,20 +145,22 @@ class TlsSession final : public Connection {
   Progress progress_ = Progress::kWaiting;
   bool is_tls_handshake_done_ = false;  // if true, only the confirmation may be missing
   bool confirmation_sent_ = false;      // only on the listening end
-  bool may_write_ = false;              // the listening end sends nothing until the peer is proven
+  // False on the listening end until the peer has proven its identity.
+  bool may_write_ = false;
   bool closed_ = false;
   bool in_clear_data_ = false;       // the last data in clear was not sent completely
   bool may_have_received_ = false;   // OpenSSL's buffer may contain a whole record
-  std::size_t handshake_bytes_ = 0;  // received so far
+  std::size_t handshake_bytes_ = 0;  // how many bytes of the handshake were received
   std::uint64_t bytes_per_key_ = kBytesPerKey;
-  std::uint64_t sealed_bytes_ = 0;  // since the last change of the key
+  std::uint64_t sealed_bytes_ = 0;  // how many bytes were sealed since the last change of the key
   Bytes unsent_bytes_;              // sealed bytes that the wire has not taken
   std::size_t unsent_begin_ = 0;
-  Bytes arrived_bytes_;  // from the wire; OpenSSL has not taken [arrived_begin_, arrived_end_)
+  // Bytes from the wire. OpenSSL has not taken the bytes [arrived_begin_, arrived_end_) yet.
+  Bytes arrived_bytes_;
   std::size_t arrived_begin_ = 0;
   std::size_t arrived_end_ = 0;
-  // The opened bytes that a short receive has not taken: bytes [opened_begin_, opened_end_). With
-  // this buffer, a header and a short payload need only one call of OpenSSL.
+  // Opened bytes. The caller has not received the bytes [opened_begin_, opened_end_) yet. With this
+  // buffer, a header and a short payload need only one call of OpenSSL.
   std::array<std::byte, 512> opened_bytes_{};
   std::size_t opened_begin_ = 0;
   std::size_t opened_end_ = 0;

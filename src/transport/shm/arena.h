@@ -31,7 +31,7 @@ class Arena {
   // Keeps a block that was in use, until reuse_kept() or evict_oldest_kept() returns it.
   void keep(const std::byte* begin);
   // Returns the block that has been kept longest; empty if there is none. The block's memory
-  // becomes free only with release().
+  // becomes free only when release() is called.
   std::span<std::byte> evict_oldest_kept();
 
  private:

@@ -19,7 +19,8 @@ struct HardwareAtomics {
   static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
   static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
 
-  // Sleeps while `word` holds `expected`, for at most `limit`. May return early.
+  // Sleeps while `word` holds `expected`, for at most `limit`. The call may also return without a
+  // reason.
   static void futex_wait(std::atomic<std::uint32_t>& word, std::uint32_t expected, Duration limit);
   // Wakes all threads that sleep on `word`.
   static void futex_wake(std::atomic<std::uint32_t>& word);

@@ -15,8 +15,8 @@ std::size_t available_memory(std::istream& meminfo);
 std::size_t available_memory();
 
 // Returns ok if the host has memory for this many more bytes. Errors: kStop with both numbers.
-// Without this check, the kernel may spend minutes on the last pages. The kernel delivers no signal
-// during these minutes.
+// Without this check, the kernel may spend minutes on finding the last free pages. During these
+// minutes, the process receives no signal.
 Status check_memory(std::size_t bytes, std::size_t available_bytes);
 
 }  // namespace farandole

@@ -31,7 +31,8 @@ class BasicDoorbells {
   struct alignas(kFlagLineBytes) Line {
     Atomic<std::uint32_t> bell;    // incremented by the ranks that wake this rank
     Atomic<std::uint32_t> asleep;  // 1 while this rank may be sleeping
-    Atomic<std::uint32_t> left;    // 1 + the number of ranks that left earlier; 0: has not left
+    // 1 + the number of ranks that left before this rank; 0 while this rank has not left.
+    Atomic<std::uint32_t> left;
     Atomic<std::uint32_t> reason_bytes;  // length of `reason`; both are written before `left`
     std::array<std::byte, kLeaveReasonBytesMax> reason;
     // The reason why this rank has ended the epoch; written before the closing word.
@@ -40,9 +41,10 @@ class BasicDoorbells {
   };
   struct alignas(kFlagLineBytes) Header {
     // The closing word. 0: the epoch continues. Otherwise it has three fields of kClosingFieldBits
-    // bits. The lowest field is 1 + the rank whose failure has ended the epoch. The next field is 1
-    // + the rank that has ended the epoch and gives the reason in its line, or 0. The highest field
-    // is the number of ranks that had left in an orderly way before the end of the epoch.
+    // bits. The lowest field is 1 + the rank whose failure has ended the epoch. The next field is 0
+    // if no reason was given; otherwise it is 1 + the rank that has ended the epoch and has written
+    // the reason into its line. The highest field is the number of ranks that had left in an
+    // orderly way before the end of the epoch.
     Atomic<std::uint64_t> closing;
     Atomic<std::uint32_t> leavers;  // the number of ranks that have begun to leave
   };
@@ -105,8 +107,8 @@ class BasicDoorbells {
   // The reason that the first close() gave; empty if it gave none. Call closing_reason() and
   // leavers_before_closing() only if closed_by() has a value.
   std::string closing_reason() const;
-  // Returns how many ranks had left in an orderly way before the death. The number shows whether a
-  // call failed because of the death or because of a rank that had left.
+  // Returns how many ranks had left in an orderly way before the epoch ended. The number shows
+  // whether a call failed because of the failed rank or because of a rank that had left.
   std::uint32_t leavers_before_closing() const;
 
  private:
@@ -149,8 +151,8 @@ void BasicDoorbells<Atomics>::wake(int other) {
 
 template <class Atomics>
 void BasicDoorbells<Atomics>::ring_always(int rank) {
-  // If the rank sets `asleep` after the load below, it then checks everything again and finds our
-  // store.
+  // If the rank sets `asleep` only after we have loaded `asleep` below, it then checks everything
+  // again and finds the store that it waits for.
   line(rank).bell.fetch_add(1, std::memory_order_seq_cst);
   if (line(rank).asleep.load(std::memory_order_seq_cst) != 0) Atomics::futex_wake(line(rank).bell);
 }
@@ -167,9 +169,9 @@ void BasicDoorbells<Atomics>::ring_self() {
 
 template <class Atomics>
 std::uint32_t BasicDoorbells<Atomics>::prepare_sleep() {
-  // Load the bell before the store: if the bell rings after this load, sleep() returns at once. The
-  // caller checks everything again after this function. If another rank stores something after this
-  // check, that rank finds `asleep` set and rings.
+  // Load the bell before we store `asleep`. If the bell rings after this load, sleep() returns
+  // immediately. The caller checks everything again after this function. If another rank stores
+  // something after this check, that rank finds `asleep` set and rings.
   const std::uint32_t ticket = line(rank_).bell.load(std::memory_order_seq_cst);
   line(rank_).asleep.store(1, std::memory_order_seq_cst);
   return ticket;
@@ -217,8 +219,8 @@ auto BasicDoorbells<Atomics>::leaver(int rank) const -> std::optional<Leaver> {
 template <class Atomics>
 void BasicDoorbells<Atomics>::close(int dead_rank, std::string_view reason) {
   CHECK(dead_rank >= 0 && dead_rank < size_, "a rank lies between 0 and the size of the job");
-  // After our first close(), other ranks may read the reason in our line. So we write the reason
-  // only while the epoch continues.
+  // Our first close() ends the epoch, and then other ranks may read the reason in our line. So we
+  // write the reason only while the epoch continues.
   if (!reason.empty() && !closed_by()) {
     Line& own_line = line(rank_);
     const auto bytes = std::min(reason.size(), kLeaveReasonBytesMax);

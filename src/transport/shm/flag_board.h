@@ -13,9 +13,9 @@
 //
 // A member that must wait publishes which other member it waits for, and only this other member
 // wakes it. So with p sleeping members, a step takes about p wake-ups instead of p². A check of all
-// members begins with the member that was missing at the previous check. So it costs one load while
-// this member is still missing. The slowest member of one step is often also the slowest in the
-// next step.
+// members begins with the member that was missing at the previous check. So a check costs only one
+// load while this member is still missing. The slowest member of one step is often also the slowest
+// in the next step.
 //
 // The flag board also lets the members agree on the end of a group. If a member must end in the
 // middle of a step, it needs to know whether the other members may still run this step. try_close()
@@ -63,7 +63,7 @@ class BasicFlagBoard {
     Atomic<std::uint64_t> output;
     Atomic<std::uint32_t> phase;      // progress in the step, as its algorithm defines it
     Atomic<std::uint32_t> abandoned;  // 1: this member no longer touches any memory of this step
-    // Begins in the cache line of `word`.
+    // The payload begins in the same cache line as `word`.
     alignas(16) std::array<std::byte, kInlineBytes> inline_payload;
   };
 
@@ -86,7 +86,7 @@ class BasicFlagBoard {
   }
 
   // `memory` is bytes_needed(members) bytes that the members share and that are zero at first.
-  // `ranks` are the world ranks of the members; their doorbells need them.
+  // `ranks` has the world rank of each member, because the doorbells are numbered by world rank.
   BasicFlagBoard(std::byte* memory, int member, std::vector<int> ranks,
                  BasicDoorbells<Atomics>& doorbells);
 
@@ -100,9 +100,9 @@ class BasicFlagBoard {
   std::byte* own_inline_payload(std::uint32_t sequence) {
     return slot(member_, sequence).inline_payload.data();
   }
-  // Publishes our entry with phase 0 (its fields relaxed, then the word seq_cst) and rings the
-  // other members. We must have completed the previous step. From now on, this step is the current
-  // step.
+  // Publishes our entry with phase 0, and rings the other members. We must have completed the
+  // previous step. The fields of the entry are stored relaxed, and then the word is stored seq_cst.
+  // After this call, this step is the current step.
   void enter(std::uint32_t generation, std::uint32_t sequence, const Entry& entry);
   // Whether all members have entered the current step. Call identity() only after all_entered() has
   // returned true. Read the other fields of the entries only if all identities are equal. If they
@@ -121,19 +121,20 @@ class BasicFlagBoard {
   }
   const std::byte* inline_payload(int member) const { return line(member).inline_payload.data(); }
 
-  // Publishes our phase in the current step (seq_cst), then rings the other members. The phase
-  // never decreases.
+  // Publishes our phase in the current step (a seq_cst store), then rings the other members. The
+  // phase never decreases.
   void publish_phase(std::uint32_t phase);
-  // A member's phase in the current step (seq_cst). Call it only after all_entered() returned true.
+  // Returns a member's phase in the current step (a seq_cst load). Call it only after all_entered()
+  // returned true.
   std::uint32_t phase(int member) const;
   bool all_reached(std::uint32_t phase);
   // Whether one member has reached the phase. Like the other checks, this function publishes for
   // which member we wait.
   bool has_reached(int member, std::uint32_t phase);
 
-  // Whether a member has left the job or a rank has died, so that the group ends. If false, the
-  // memory that other members have exposed for the current step was exposed during all our reads so
-  // far.
+  // Whether a member has left the job or a rank has died, so that the group ends. If the result is
+  // false, the memory that other members have exposed for the current step was still exposed during
+  // all our earlier reads.
   bool any_member_gone() const;
 
   // Whether the members may run the current step. A member calls it after it has seen that all have
@@ -141,9 +142,9 @@ class BasicFlagBoard {
   // before this step, and no member ever runs it.
   bool may_run();
   // A member calls this if it must end in the middle of the current step and will enter no further
-  // step. True: no member has run this step, and no member will run it. False: all members have
-  // entered the same step, and some may have completed it. All members get the same answer. Does
-  // not wait for other members.
+  // step. Returns true if no member has run this step and no member will run it. Returns false if
+  // all members have entered the same step; some members may then have completed it. All members
+  // get the same answer. Does not wait for other members.
   bool try_close();
   // Publishes that this member will not complete the current step and no longer accesses the memory
   // of this step, and rings the other members. Call it after try_close() has returned false.
@@ -160,7 +161,7 @@ class BasicFlagBoard {
   void roll_back();
 
  protected:
-  // The state of our checks of all members.
+  // The state of our repeated checks of all members.
   struct CheckState {
     int missing = 0;                // the member that was missing at the last check
     std::uint32_t awaited = 0;      // the value in our `Waiting`
@@ -256,8 +257,8 @@ bool BasicFlagBoard<Atomics, Slots>::all_entered() {
   const std::uint64_t expected_word = word();
   const bool all_have_entered = all_done(
       [&](int other) { return line(other).word.load(std::memory_order_seq_cst) == expected_word; });
-  // No member reads the line of our other slot any more. So prefetch it for writing while we do
-  // other work.
+  // No member reads the line of our other slot any more. Prefetch that line for writing, because we
+  // write it in the next step.
   if (all_have_entered) __builtin_prefetch(&slot(member_, sequence_ + 1), 1);
   return all_have_entered;
 }
@@ -335,9 +336,10 @@ bool BasicFlagBoard<Atomics, Slots>::all_entered_same_step() {
   return true;
 }
 
-// There are two cases. If another member has proposed before we load the closing word, the first
-// compare-and-swap decides between us and that member. If a member proposes after our load, it
-// reads the words of the lines after its proposal and finds that all members have entered.
+// There are two cases. If another member has proposed to close the group before we load the closing
+// word, the first compare-and-swap decides between us and that member. If a member proposes after
+// our load, it reads the words of the lines after its proposal and finds that all members have
+// entered.
 template <class Atomics, std::uint32_t Slots>
 bool BasicFlagBoard<Atomics, Slots>::may_run() {
   std::uint64_t closing_word = closing_->word.load(std::memory_order_seq_cst);
@@ -395,7 +397,8 @@ bool BasicFlagBoard<Atomics, Slots>::may_still_write(int member) const {
 template <class Atomics, std::uint32_t Slots>
 void BasicFlagBoard<Atomics, Slots>::roll_back() {
   CHECK(generation_ != 0, "there must be a current step");
-  // The line is not changed. Its generation is over, so its word does not match any later step.
+  // Our line keeps its entry. The generation of this entry is over, so the word of the line does
+  // not match any later step.
   generation_ = 0;
 }
 

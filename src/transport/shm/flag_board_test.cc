@@ -31,8 +31,8 @@ class Boards {
   Doorbells& doorbells(int rank) { return *doorbells_[static_cast<size_t>(rank)]; }
 
  private:
-  std::shared_ptr<Segment> bells_;   // no other owner
-  std::shared_ptr<Segment> memory_;  // no other owner
+  std::shared_ptr<Segment> bells_;   // this is the only owner
+  std::shared_ptr<Segment> memory_;  // this is the only owner
   std::vector<std::unique_ptr<Doorbells>> doorbells_;
   std::vector<FlagBoard> boards_;
 };
@@ -61,7 +61,8 @@ TEST(FlagBoard, AnotherGenerationOrSequenceIsNotTheSameStep) {
   EXPECT_FALSE(boards[0].all_entered() || boards[1].all_entered());
 }
 
-// Member 0 first waits for member 1 and then for member 2. Stores of other members do not wake it.
+// Member 0 first waits for member 1 and then for member 2. Stores of the other members do not wake
+// member 0.
 TEST(FlagBoard, OnlyTheAwaitedMemberWakesASleeper) {
   Boards boards(4);
   Doorbells& doorbells = boards.doorbells(0);
@@ -214,8 +215,8 @@ TEST(FlagBoard, SleepingThreadsSumTheirCounts) { run_in_threads(3, 0, 1500); }
 
 TEST(FlagBoard, SequencesContinueAfterWrappingAround) { run_in_threads(2, 0xffff'ffff - 20, 40); }
 
-// The first member closes the group before the second enters. So the second member must not run the
-// step, although both have entered it.
+// Member 0 enters the step and then closes the group. Member 1 enters the step only after this. So
+// member 1 must not run the step, although both members have entered it.
 TEST(FlagBoardEnd, AStepThatNotAllHadEnteredIsClosedForAll) {
   Boards boards(2);
   boards[0].enter(1, 1, {.identity = 1});

@@ -1,8 +1,8 @@
 // MessageRing: a bounded queue in shared memory for the control messages from one member of a group
 // to another. It has one sender and one receiver. A message consists of its length and its bytes,
-// padded to whole words of 8 bytes. So a length never wraps around at the end of the buffer. A
-// receiver of many rings may share a counter with their senders. The receiver then checks its rings
-// only when the counter has changed.
+// padded to whole words of 8 bytes. So each length lies in one word, and no length is split at the
+// end of the buffer. A receiver of many rings may share a counter with their senders. The receiver
+// then checks its rings only when the counter has changed.
 #pragma once
 
 #include <algorithm>

@@ -20,7 +20,8 @@ namespace {
 
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
-// MADV_COLLAPSE (since Linux 6.1) allocates huge pages at once, even if shmem_enabled is `never`.
+// MADV_COLLAPSE (since Linux 6.1) allocates huge pages during the call, even if shmem_enabled is
+// `never`.
 constexpr int kMadvCollapse = 25;
 
 std::size_t round_up_to_pages(std::size_t bytes) {

@@ -1,8 +1,8 @@
 // Segment: memory that processes of one host can share. It is a sealed memfd: it has no file name,
 // its size cannot change, and it is freed with the last process that maps it. The kernel allocates
 // each page at its first use; the pages do not count against the size of /dev/shm. If the memory
-// cgroup is full at a first use, the kernel kills a process; there is no SIGBUS. Reserving the
-// pages before would not help.
+// cgroup is full when a page is first used, the kernel kills a process instead of sending SIGBUS.
+// To reserve the pages before their first use would not prevent this.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@
 
 namespace farandole {
 
-// The processor's huge page size. Segments of at least this size begin at a multiple of it.
+// The processor's huge page size. Segments of at least this size begin at a multiple of this size.
 inline constexpr std::size_t kHugePageBytes = 2 << 20;
 
 // The memory is mapped for reading and writing while this object exists. All owners of memory in
@@ -37,8 +37,8 @@ class Segment {
 
   std::byte* data() const { return data_; }
   std::size_t size() const { return size_; }
-  // The descriptor, borrowed, for sending it to peers. Invalid in a segment that attach() has
-  // returned, and after close_descriptor().
+  // Returns a borrowed descriptor, which can be sent to peers. It is invalid in a segment that
+  // attach() has returned, and after close_descriptor().
   const Descriptor& descriptor() const { return descriptor_; }
   // Closes the descriptor. The memory stays mapped.
   void close_descriptor() { descriptor_.reset(); }
@@ -50,12 +50,12 @@ class Segment {
   void discard(std::byte* begin, std::size_t bytes);
   // Permanently makes these whole pages private to this process. They keep their addresses and
   // bytes. Later stores through other mappings of the segment do not appear here, and our stores do
-  // not appear there. Other threads may use the memory meanwhile. The descriptor must be open.
-  // Errors: kStop.
+  // not appear there. Other threads may use the memory during this call. The descriptor must be
+  // open. Errors: kStop.
   Status make_private(std::byte* begin, std::size_t bytes);
-  // Allocates the huge pages that lie entirely in this range. The range must be untouched.
-  // Allocating it in small pages would take seven times longer. If the kernel has no huge pages, it
-  // allocates only one small page for each of them.
+  // Allocates the huge pages that lie entirely in this range. The range must be untouched. To
+  // allocate it in small pages would take seven times longer. If the kernel has no free huge page,
+  // it allocates only one small page in its place.
   void allocate_huge_pages(std::byte* begin, std::size_t bytes);
 
  private:

@@ -25,7 +25,7 @@ constexpr std::size_t kZoneDivisor = 16;
 
 // Before a block of at least this size takes pages, the heap checks that the host has enough
 // memory. A larger block takes its pages in portions of this size, with a check before each
-// portion. The reasons are that another rank may take the same memory meanwhile, and that the
+// portion. There are two reasons: another rank may take memory after the first check, and the
 // kernel delivers signals only between portions.
 constexpr std::size_t kPortionBytes = 256 << 20;
 
@@ -104,7 +104,7 @@ void SharedHeap::release(const std::byte* begin) {
   keep_at_most(kept_bytes_max_);
 }
 
-// Discards pages without holding the lock, so that other threads can allocate meanwhile.
+// Discards pages without holding the lock, so that other threads can allocate at the same time.
 void SharedHeap::keep_at_most(std::size_t bytes) {
   while (true) {
     std::span<std::byte> evicted;

@@ -52,12 +52,12 @@ class SharedHeap : public std::enable_shared_from_this<SharedHeap> {
   std::optional<std::uint64_t> location_of(const void* address, std::size_t bytes) const;
   // Permanently stops sharing all pages of this memory with the peers. The pages keep their
   // addresses and bytes, but later stores of a peer do not reach them. The heap allocates no more
-  // blocks in these pages. Other threads may use the memory meanwhile. Errors: kRetry (a HeapPin
-  // holds some of these pages), kStop.
+  // blocks in these pages. Other threads may use the memory during this call. Errors: kRetry (a
+  // HeapPin holds some of these pages), kStop.
   Status unshare(std::span<const std::byte> memory);
   // Returns the whole pages that contain this memory.
   static std::span<const std::byte> pages_of(std::span<const std::byte> memory);
-  // The segment's descriptor, borrowed, for sending it to peers.
+  // Returns the segment's descriptor, which is borrowed and can be sent to peers.
   const Descriptor& descriptor() const;
   std::size_t size() const { return segment_->size(); }
   // False in a forked child, because the heap and all its blocks belong to the parent.
@@ -93,7 +93,7 @@ class SharedHeap : public std::enable_shared_from_this<SharedHeap> {
     std::vector<const HeapPin*> pins;
   };
 
-  const std::shared_ptr<Segment> segment_;  // no other owner
+  const std::shared_ptr<Segment> segment_;  // this is the only owner
   const std::size_t kept_bytes_max_;
   const int owner_pid_;
   Guarded<Zones> zones_;
@@ -102,9 +102,9 @@ class SharedHeap : public std::enable_shared_from_this<SharedHeap> {
   std::atomic<bool> any_unshared_ = false;
 };
 
-// Prevents SharedHeap::unshare() of memory that a running step exposes; otherwise, stores of a peer
-// into this memory would be lost. Each group has one pin, because a group runs one step at a time.
-// Only one thread at a time may use it.
+// While a running step exposes memory, a HeapPin makes SharedHeap::unshare() of this memory fail.
+// Otherwise, stores of a peer into this memory would be lost. Each group has one pin, because a
+// group runs one step at a time. Only one thread at a time may use a pin.
 class HeapPin {
  public:
   using Memory = std::array<std::span<const std::byte>, 2>;
@@ -139,7 +139,7 @@ class PeerHeap {
 
  private:
   explicit PeerHeap(std::shared_ptr<Segment> segment) : segment_(std::move(segment)) {}
-  std::shared_ptr<Segment> segment_;  // no other owner
+  std::shared_ptr<Segment> segment_;  // this is the only owner
 };
 
 }  // namespace farandole

@@ -23,7 +23,9 @@ namespace farandole {
 class WaitPolicy {
  public:
   enum class Action : std::uint8_t {
-    kCheck,  // check the flags again without a pause; a flag arrives faster than a pause ends
+    // Check the flags again without a pause, because a pause takes longer than the arrival of a
+    // flag.
+    kCheck,
     kPoll,   // pause the processor briefly, then check the flags
     kYield,  // yield the core, then check the flags
     kSleep,  // prepare_sleep(), check the flags, sleep()
@@ -34,7 +36,7 @@ class WaitPolicy {
   static constexpr auto kSpinTimeBeforeYields = std::chrono::microseconds(5);
   static constexpr int kChecksBeforePause = 64;    // checks before the first pause
   static constexpr int kPollsBeforeClockRead = 4;  // polls before the clock is first read
-  static constexpr int kPollsPerClockRead = 8;     // polls per later reading of the clock
+  static constexpr int kPollsPerClockRead = 8;     // polls between two later reads of the clock
 
   static constexpr int kPollsBeforeYield = 4;  // polls before the first yield, if ranks share cores
   static constexpr int kYieldsBeforeSleep = 16;  // yields before the first sleep
@@ -59,7 +61,7 @@ class WaitPolicy {
 
   bool has_own_core_;
   bool is_asleep_ = false;
-  bool has_yielded_ = false;       // the last action was a yield, at yield_began_
+  bool has_yielded_ = false;       // the last action was a yield, which began at yield_began_
   bool all_yields_short_ = false;  // this wait has yielded, and all yields were short
   TimePoint spin_began_{};         // when this wait first read the clock
   TimePoint yield_began_{};
@@ -69,8 +71,8 @@ class WaitPolicy {
   int skipped_waits_next_ = kSkippedWaitsMin;  // skipped_waits_ after the next long yield
 };
 
-// Call it after a check of the flags that found no change. Does what the policy says, except that
-// it returns false if the policy says to sleep.
+// Call it after a check of the flags that found no change. If the policy says to sleep, returns
+// false and does nothing. Otherwise, does what the policy says and returns true.
 bool wait_awake(WaitPolicy& policy, const Clock& clock);
 
 }  // namespace farandole

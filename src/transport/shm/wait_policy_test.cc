@@ -50,7 +50,7 @@ int count_waits_until_yield(WaitPolicy& policy, SimulatedClock& clock) {
   return waits;
 }
 
-// Yields that take no time leave 100 µs to the checks and polls.
+// In this test, yields take no time, so the checks and polls fill the 100 µs before the sleep.
 TEST(WaitPolicy, SpinsAndSometimesYieldsWhenEveryRankHasACore) {
   WaitPolicy policy(2, 2);
   SimulatedClock clock;

@@ -69,8 +69,8 @@ def _local_variable(code: CodeType, name: str) -> Any:
 
 
 def make_torch_group(backends: Mapping[str, str], spec: GroupSpec) -> dist.ProcessGroup:
-    """Make a group of torch with other backends. The group is not in torch's list of groups, so it
-    has no name there, and destroy_process_group() does not end it."""
+    """Make a group of torch with other backends. torch does not enter this group into its list of
+    groups. So destroy_process_group() does not end the group."""
     backend_text = dist.Backend(",".join(f"{device}:{name}" for device, name in backends.items()))
     process_group, _ = c10d._new_process_group_helper(
         spec.size,

@@ -79,15 +79,14 @@ Result = TypeVar("Result")
 
 class _GroupCounts:
     """Counts the groups that this process has made in the job with this number. The counts begin at
-    0 in each job, so that all members, also new ones, have the same counts."""
+    0 in each job, so that old and new members have the same counts."""
 
     def __init__(self, job: int) -> None:
         self.job = job
-        # Numbers the default groups. torch gives the same names again after
-        # destroy_process_group(), and messages of an older group must not match those of a newer
-        # one.
+        # Numbers the default groups. After destroy_process_group(), torch gives the same names to
+        # new groups, but messages of an older group must not match those of a newer one.
         self.world_numbers = itertools.count()
-        # For each tuple of ranks, the groups that these ranks have made without the other ranks.
+        # For each tuple of ranks, how many groups these ranks have made without the other ranks.
         self.member_group_counts: Counter[tuple[int, ...]] = Counter()
 
 
@@ -156,9 +155,9 @@ def _group_of(ranks: Sequence[int]) -> Group:
 
 
 def _announce_errors(operation: Callable[..., Work]) -> Callable[..., Work]:
-    """Decorate an operation so that it announces the error if this rank cannot make the call. The
-    other ranks then get the error from their call. This rank counts the failed call too, so that
-    the numbers of later calls still agree."""
+    """Decorate an operation: if this rank cannot make the call, the decorator announces the error,
+    and the other ranks get this error from their call. This rank counts the failed call, too, so
+    that all ranks give the same numbers to later calls."""
 
     @functools.wraps(operation)
     def start_or_announce(self: ProcessGroup, *tensors: Any, **options: Any) -> Work:
@@ -221,7 +220,7 @@ class ProcessGroup(dist.ProcessGroup):
         self._has_joined = False
         self._store: dist.Store | None = None
         self._other_backends: OtherBackends | None = None
-        # For each source, destination and tag, the numbers of the next messages.
+        # For each source, destination and tag: an iterator over the numbers of the next messages.
         self._message_numbers: dict[tuple[str, int], Iterator[int]] = {}
 
     # Properties of a group, under torch's names in C++ and in Python.
@@ -243,8 +242,8 @@ class ProcessGroup(dist.ProcessGroup):
     def setGroupDesc(self, description: str) -> None:  # noqa: N802
         self._description = description
 
-    # A process group of torch has one backend or more. Here the group is its own backend, which has
-    # none of these abilities.
+    # Usually, a process group of torch asks its backends whether they have these abilities. This
+    # group is its own backend, and has none of them.
     supports_coalescing = supports_splitting = supports_time_estimate = supports_shrinking = False
 
     def _get_backend(self, device: object) -> Any:
@@ -270,9 +269,9 @@ class ProcessGroup(dist.ProcessGroup):
     _set_group_name, _set_group_desc = setGroupName, setGroupDesc
 
     def _check_job(self) -> None:
-        """Raise MisuseError if the job was formed again after this group was made. The group's
-        ranks, its size and the numbers of its calls may be wrong now, and would give wrong results
-        or a hang."""
+        """Raise MisuseError if the job was formed again after this group was made. Since then, the
+        group's ranks, its size and the numbers of its calls may be wrong, and calls could give
+        wrong results or wait forever."""
         if self._engine is None and self._job != core.job_number():
             raise MisuseError(
                 "this process group was made before the job was formed again, so its ranks may be "
@@ -300,9 +299,10 @@ class ProcessGroup(dist.ProcessGroup):
         store = dist.PrefixStore(f"{group_name}/", self._store)
         rank = list(ranks).index(self.rank()) if is_member else -1
         spec = GroupSpec(ranks, rank, len(ranks), store, group_name, timeout)
-        # Only the members make the group in two cases. In the first one, only they have called
+        # Only the members make the group in two cases. In the first case, only they have called
         # new_group(): then torch's name of the group is a digest and not a number. In the second
-        # one, the ranks are not ascending: the job's engine adds only groups with ascending ranks.
+        # case, the ranks are not ascending, but the job's engine adds only groups with ascending
+        # ranks.
         is_made_by_members = not group_name.isdigit() or list(ranks) != sorted(ranks)
         if is_made_by_members and is_member:
             spec = _with_common_name(spec)

@@ -11,8 +11,8 @@ import torch.distributed as dist
 from farandole.errors import CallError
 from farandole.reduce_op import Average, Max, Min, Product, ReduceOp, Sum
 
-# A Reduction has one of two forms. It is either the engine's op, with the factor by which every
-# input is multiplied. Or, if the engine has no such op, it is a function of two tensors, which each
+# A Reduction has one of two forms. If the engine has the op, the Reduction is this op, with the
+# factor by which every input is multiplied. Otherwise, it is a function of two tensors, which each
 # rank applies to the gathered inputs.
 BitwiseFunction = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 Reduction = tuple[ReduceOp, float] | BitwiseFunction

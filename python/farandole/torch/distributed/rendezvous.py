@@ -62,7 +62,8 @@ class _SharedState:
     store_path = ""
     store_count = 0
     # torch's store of the last process group. With env://, rank 0 serves it. The store must outlive
-    # the group, because another rank may already connect to the store for the next group.
+    # the group: another rank may connect to the same store for its next group, before this rank has
+    # made that group.
     last_store: dist.Store | None = None
     has_own_store = False  # whether farandole:// has provided the store of the last default group
 
@@ -97,7 +98,8 @@ def leave() -> None:
 def join(store: dist.Store, rank: int, size: int) -> None:
     """Join the job with torch's rank and size, if this process is not in a job yet."""
     if lifecycle.is_elastic() and not _shared.has_own_store:
-        # With any other store, the next group would wait for ranks that have left the job.
+        # With a store that farandole:// has not provided, the next group would wait for ranks that
+        # have left the job.
         raise CallError(
             'in an elastic job, call init_process_group("farandole", '
             'init_method="farandole://"): RANK, WORLD_SIZE and MASTER_ADDR in the environment are '
@@ -119,7 +121,7 @@ def join(store: dist.Store, rank: int, size: int) -> None:
 
 def start_engine_of_some_ranks(store: dist.Store, rank: int, size: int) -> core.Engine:
     """Return an engine for only the ranks that use this store; the engine of all ranks remains.
-    `rank` is the number of this rank among them."""
+    `rank` is the number of this rank among these ranks."""
     rendezvous_id, remote_ranks = _agreed_rendezvous_id(store, rank, size)
     if not _has_our_launcher():
         _check_secret(remote_ranks)

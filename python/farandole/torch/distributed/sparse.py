@@ -62,7 +62,7 @@ def store_sparse_total(
     total = sparse_of(indices.t(), values, headers[0][3:]).coalesce()
     if reduction == (Average, 1.0):
         total = divided(total, len(messages))
-    with torch.no_grad():  # detach() would make another tensor, which shares no sparse memory
+    with torch.no_grad():  # a detached tensor would not share its sparse memory
         tensor.copy_(total.to(tensor.device))
 
 

@@ -25,7 +25,7 @@ REINITIALIZE_ADVICE = (
 )
 
 # In torch before 2.7, the C++ code keeps only the C++ part of a Work alive, and wait() would never
-# return. So each Work is kept here until the program has waited for it.
+# return. So this set keeps each Work alive until the program has waited for it.
 _unfinished_works: set[Work] | None = set() if torch.__version__ < (2, 7) else None
 
 
@@ -103,8 +103,8 @@ class Work(dist.Work):
         hook, get_future() waits for the result, so the future is complete.
 
         Raises:
-            Exception: Within a hook, the call has failed already. A DistributedDataParallel would
-                use the error in the future as a result, and crash.
+            Exception: Within a hook: the call has failed before get_future(). A
+                DistributedDataParallel would use the error in the future as a result, and crash.
         """
         if self._future is None:
             self._future = _WorkFuture(self)
@@ -112,11 +112,11 @@ class Work(dist.Work):
         if is_in_hook and (error := self.exception()) is not None:
             raise error
         if not self._future.done():
-            # Outside of a hook, a callback that is queued already may wait for this future at the
-            # end of backward(). Callbacks run in the order in which they were queued, so a new one
-            # could not complete the future in time. So wait here. Within a hook, do not complete
-            # the future even if the call has ended: then() may make another call, and the ranks
-            # must make their calls in the same order.
+            # Outside of a hook, wait here: an earlier callback may wait for this future at the end
+            # of backward(). Callbacks run in the order in which they were queued, so a new callback
+            # could not complete the future in time. Within a hook, do not complete the future even
+            # if the call has ended: then() may make another call, and the ranks must make their
+            # calls in the same order.
             if is_in_hook:
                 _complete_after_backward(self)
             else:

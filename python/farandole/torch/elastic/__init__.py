@@ -51,7 +51,8 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def _make_first_optimizer() -> None:
-    """Make an optimizer. For the first one, PyTorch imports its compiler, which takes seconds."""
+    """Make an optimizer before the job begins: for the first optimizer of a process, PyTorch
+    imports its compiler, which takes seconds."""
     torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1)
 
 

@@ -56,7 +56,7 @@ class GradScalerHandler(StateDictHandler):
         super().restore()
         # load_state_dict() does not reset these states. If the failed step has unscaled its
         # gradients, the scaler would not unscale the gradients of the next step.
-        if self.value.is_enabled():  # a disabled scaler has no such states
+        if self.value.is_enabled():  # only an enabled scaler has these states
             self.value._per_optimizer_states.clear()
 
 

@@ -51,7 +51,8 @@ class BackwardEndNotifier:
         pass_number = _current_pass_number()
         if pass_number == self._pass_number:
             return
-        # If an earlier pass has failed, its request is still in _requests: remove it.
+        # If an earlier pass with a request has failed, the request is still in _requests: remove
+        # it.
         former_notifiers = _requests.get(self._pass_number, {})
         former_notifiers.pop(self._serial, None)
         if not former_notifiers:
@@ -89,7 +90,7 @@ def _request_notification(notifiers: Notifiers) -> None:
     """Notify the listeners at the end of the current pass."""
     pass_number = _current_pass_number()
     new_notifiers: Notifiers = {}
-    # Another thread of the pass may do the same; setdefault() is atomic.
+    # Another thread of the pass may execute this line, too, but setdefault() is atomic.
     pass_notifiers = _requests.setdefault(pass_number, new_notifiers)
     if pass_notifiers is new_notifiers:
         _queue_callback(functools.partial(_on_pass_end, pass_number))
@@ -100,7 +101,7 @@ def _request_notification(notifiers: Notifiers) -> None:
 def _on_pass_end(pass_number: int) -> None:
     notifiers = _requests.pop(pass_number, {})
     nodes, pass_count = _running_nodes(sys._getframe())
-    if nodes:  # notify when the outermost pass calls the hooks of the outermost node
+    if nodes:  # notify after the outermost node of the outermost pass
         _notify_after_node(nodes[-1], notifiers)
     elif pass_count <= 1:
         notifiers.update(_postponed.notifiers)
@@ -118,7 +119,7 @@ def _notify(notifiers: Notifiers) -> None:
         except Exception as error:  # first notify the other listeners, too
             errors.append(error)
     if errors:
-        raise errors.pop(0)  # the error refers to this frame, which must not refer to the error
+        raise errors.pop(0)  # pop(), so that this frame does not keep the error
 
 
 def _running_nodes(frame: FrameType | None) -> tuple[list[Any], int]:

@@ -64,9 +64,9 @@ class ReductionSettings:
 
 
 class Marks(NamedTuple):
-    """Facts that must be the same on all ranks when they combine a bucket. Marks are dimensions of
-    length 1 in the shape of the call. They cost nothing, because the ranks compare the shapes of
-    each call anyway. If the shapes differ, all ranks get an error."""
+    """Facts that must be the same on all ranks when they combine a bucket. A rank sends the marks
+    as dimensions of length 1 in the shape of the call. This costs nothing, because the ranks
+    compare the shapes of each call anyway. If the shapes differ, all ranks get an error."""
 
     step_dropped: bool  # this rank did not make the step for the last combined gradients
     gradients_changed: bool  # this rank's program changed gradients before the bucket was combined
@@ -118,7 +118,8 @@ class Gradient:
         self.passes_left = passes
         self.bucket: Bucket | SparseBucket | None = None  # None while the gradient has no place
         # Set only while the gradient has a place in a dense bucket: the part of the bucket's
-        # memory, its address, and the tensor on it that becomes the parameter's gradient.
+        # memory, the address of this part, and the tensor on this part that becomes the parameter's
+        # gradient.
         self.place: Any = None
         self.address = 0
         self.view: Any = None
@@ -158,7 +159,7 @@ class Gradient:
 
     def must_be_sent(self) -> bool:
         """Return whether the next step must combine the gradient. The wrapped optimizer also uses
-        the gradient of a frozen parameter, so the ranks combine that gradient, too, but once only.
+        the gradient of a frozen parameter. So the ranks combine that gradient, too, but only once.
         """
         return self.parameter.requires_grad or self._is_uncombined()
 
@@ -345,12 +346,12 @@ class Bucket(_BucketBase):
         # Whether the program wrote to a complete gradient before the bucket started.
         self._was_written = False
         self._is_sent_whole = True  # False if the program has its own compressor
-        self._combined_version = -1  # of the first trained gradient, after the combination
-        # Gradient.frozen_state() of each gradient: at the last start, and as all ranks had agreed
-        # on it in the last combination (None after an error).
+        self._combined_version = -1  # the version of the first trained gradient after combining
+        # Two lists with the frozen_state() of each gradient: the states at the last start, and the
+        # states on which all ranks agreed when they last combined the bucket (None after an error).
         self._frozen_states: list[int] = []
         self._agreed_frozen_states: list[int] | None = [_TRAINED] * len(gradients)
-        self._sent_memory = self.memory  # or _memory_with_states
+        self._sent_memory = self.memory  # or, with the states, _memory_with_states
         # The values of frozen gradients that were combined earlier: these values must not change.
         self._kept_values: list[tuple[Gradient, torch.Tensor]] = []
 
@@ -373,8 +374,8 @@ class Bucket(_BucketBase):
             gradient.move_into_bucket()
 
     def fill(self) -> None:
-        """Move the gradients that are still elsewhere into the bucket. If a trained parameter has
-        no gradient, set its place to zeros, because another rank may have the gradient."""
+        """Move the gradients that are not in the bucket yet into the bucket. If a trained parameter
+        has no gradient, set its place to zeros, because another rank may have the gradient."""
         views, values = [], []
         for gradient in self.gradients:
             if gradient.is_in_bucket() or not gradient.must_be_sent():
@@ -414,8 +415,8 @@ class Bucket(_BucketBase):
 
     def _prepare_frozen_states(self) -> None:
         """If the state of a parameter has changed since the ranks last agreed on the states, send
-        the states after the gradients. If only some ranks do this, the shapes differ, and all ranks
-        get an error."""
+        the states behind the gradients, in the same call. If only some ranks send states, the
+        shapes differ, and all ranks get an error."""
         self._frozen_states = [gradient.frozen_state() for gradient in self.gradients]
         self._sent_memory = self.memory
         if self._frozen_states != self._agreed_frozen_states:
@@ -423,7 +424,7 @@ class Bucket(_BucketBase):
             rows = self._state_rows()
             rows.zero_()
             rows[range(len(rows)), self._frozen_states] = 1
-        self._agreed_frozen_states = None  # until all ranks have combined the bucket
+        self._agreed_frozen_states = None  # wait() sets it when the bucket is combined
         pairs = zip(self.gradients, self._frozen_states, strict=True)
         self._kept_values = [(g, g.view.clone()) for g, state in pairs if state == _COMBINED]
 
@@ -453,7 +454,7 @@ class Bucket(_BucketBase):
             return
         was_written = self._was_written or not self._is_unchanged()
         try:
-            self.finish()  # even if gradients were changed: other ranks wait for this rank
+            self.finish()  # even after a change: the other ranks wait for this rank
         except CallError as error:
             self.is_combined = True
             raise (_with_shape_explanation(error) if self._is_sent_whole else error) from None
@@ -470,7 +471,7 @@ class Bucket(_BucketBase):
             raise changed_error(self.name)
         self._combined_version = self._first_trained().view._version
         for gradient in self._sparse_gradients:
-            if gradient.must_be_sent():  # the other gradients do not change
+            if gradient.must_be_sent():  # the call changes only these gradients
                 gradient.set_sparse_result()
         for gradient in self.gradients:
             gradient.holds_combined_value = True
@@ -491,7 +492,8 @@ class Bucket(_BucketBase):
         return any(bool(gradient.view.any()) for gradient in self.gradients)
 
     def _state(self) -> list[object]:
-        """Move the gradients that are still elsewhere into the bucket, and return the state."""
+        """Move the gradients that are not in the bucket yet into the bucket, and return the
+        state."""
         if not self.is_combined:
             for gradient in self.gradients:
                 if gradient.must_be_sent():

@@ -24,8 +24,9 @@ from farandole.group import Group, OptimizerName
 _FLOAT64_FORMAT, _INT64_FORMAT = struct.Struct("d"), struct.Struct("q")
 _STEP_CODE = GradScaler.step.__code__
 
-# Each scaler whose scale differed between the ranks, with its states of the optimizers in that
-# step. update() makes a new object for the states, so an entry counts for one step only.
+# Each scaler whose scale differed between the ranks in a step, with the object in which the scaler
+# keeps the states of the optimizers. update() makes a new object, so an entry counts for one step
+# only.
 _differing_scalers: weakref.WeakKeyDictionary[GradScaler, object] = weakref.WeakKeyDictionary()
 
 
@@ -68,7 +69,8 @@ def share_overflow(
         scale.fill_(_FLOAT64_FORMAT.unpack(_INT64_FORMAT.pack(~largest_complement))[0])
         assert scaler._growth_tracker is not None
         scaler._growth_tracker.zero_()
-    # In this step, the gradients of other optimizers were also scaled by these different scales.
+    # The gradients of the other optimizers of this step were scaled by the same different scales,
+    # so these optimizers must skip the step, too.
     if _differing_scalers.get(scaler) is scaler._per_optimizer_states:
         overflow_anywhere = 1
     if overflow_anywhere and not was_unscaled:
@@ -76,7 +78,7 @@ def share_overflow(
     elif not was_unscaled:
         return
     found_inf_by_device: dict[torch.device, torch.Tensor] = state["found_inf_per_device"]
-    if not found_inf_by_device:  # this rank had no gradient; torch rejects a step without an entry
+    if not found_inf_by_device:  # without an entry, torch would reject the step
         found_inf_by_device[scale.device] = torch.zeros((), device=scale.device)
     if overflow_anywhere > has_overflow:
         for found_inf in found_inf_by_device.values():

@@ -10,8 +10,8 @@ combined once in a step, so the ranks always combine buckets of the same step.
 At the end of the first backward pass, gradients get places in buckets, the same places on all
 ranks. Their places follow the order in which they became complete on member 0, so buckets become
 full one after another. All ranks then also know which gradients are sparse on at least one rank. A
-gradient that some rank did not have gets its place in step(), and its bucket is *late*: all ranks
-combine it in step().
+gradient that some rank did not have gets its place in step(). The bucket of this gradient is
+*late*: all ranks combine this bucket in step().
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class Gradients:
         self._buckets: list[Bucket | SparseBucket] = []
         # The buckets of the last period. New buckets may take their memory.
         self._former_buckets: list[Bucket] = []
-        self._last_bucket: Bucket | SparseBucket | None = None  # the last bucket that is not late
+        self._last_bucket: Bucket | SparseBucket | None = None  # the last one that is not late
         self._all_gradients: list[Gradient] = []
         self._parameter_ids: set[int] = set()  # the ids of the parameters of all gradients
         self._unplaced_gradients: list[Gradient] = []  # the gradients without a place
@@ -242,7 +242,7 @@ class Gradients:
 
     def are_all_dropped(self) -> bool:
         """Return whether the program has dropped all gradients, and none is in flight."""
-        # Usually a few elements of the first gradient show that the program has kept it.
+        # Look at a few elements first: they usually show that the program has kept the gradients.
         if any(
             _has_nonzero(gradient.parameter.grad, _QUICK_CHECK_ELEMENTS)
             for gradient in self._existing_gradients()
@@ -294,7 +294,7 @@ class Gradients:
         for bucket in self._buckets:
             errors.attempt(bucket.wait)
         if errors.found:
-            self._step_dropped = True  # other ranks may have no error: these ranks make the step
+            self._step_dropped = True  # ranks without an error make the step
             self._reset()
             raise errors.pop_first()
         self._last_pass_succeeded = True
@@ -328,7 +328,8 @@ class Gradients:
             )
         errors = CollectedErrors()
         if (self.reduced or self._complete_count > 0) and self.are_all_dropped():
-            # Ranks that have begun another backward pass have done this in on_gradient_ready().
+            # If a rank has begun another backward pass, it has set this mark in
+            # on_gradient_ready().
             self._step_dropped = True
             self._reset()
         self._forget_former_places()
@@ -338,15 +339,15 @@ class Gradients:
         )
         for bucket in remaining_buckets:
             blocking = bucket is remaining_buckets[-1] and not self._unplaced_gradients
-            # Ranks that have started this bucket in backward() must learn of changes on this rank
-            # before the bucket's call ends.
+            # Other ranks may have started this bucket in backward(). The mark tells these ranks
+            # about changes on this rank before the bucket's call ends.
             has_changed_mark = (was_changed or was_unscaled) and not bucket.is_late
             start = functools.partial(
                 bucket.start, self._settings, self._step_dropped, blocking, has_changed_mark
             )
             errors.attempt(start)
         # If the first agreement fails, it fails on all ranks: on some of them in backward(), on the
-        # others here.
+        # other ranks here.
         has_agreed = self._has_first_agreement or errors.attempt(self._place_common_gradients)
         old_bucket_count = len(self._buckets)
         if has_agreed:
@@ -363,7 +364,7 @@ class Gradients:
         )
         self._reset()
         if errors.found:
-            self._step_dropped = True  # as in on_backward_end()
+            self._step_dropped = True  # see on_backward_end()
             raise errors.pop_first()
         self._former_buckets.clear()
         self.reduced = True
@@ -376,9 +377,9 @@ class Gradients:
     ) -> None:
         """Raise an error if a program has changed gradients before these buckets were combined.
         `was_changed` says whether the program of this rank has changed gradients. All ranks combine
-        the buckets `combined_in_reduce` in reduce(), so they exchange this fact here, and all ranks
-        raise the error. The marks of the other buckets have already told all ranks whether
-        gradients were changed."""
+        the buckets `combined_in_reduce` in reduce(), so here they tell each other whether gradients
+        were changed, and all ranks raise the error. For the other buckets, the marks have told all
+        ranks before."""
         was_changed_anywhere = was_changed
         if combined_in_reduce:
             name = f"{self._name}.changed"
@@ -409,9 +410,9 @@ class Gradients:
         self.reduced = self._step_dropped = False
 
     def on_failed_step(self, are_combined: bool) -> None:
-        """Record that the step has failed on this rank. Other ranks may have made it, so this rank
-        sets the mark for dropped gradients in its next combination. If the gradients are combined,
-        the program may repeat the step with them."""
+        """Record that the step has failed on this rank. Other ranks may have made the step, so this
+        rank sets the mark for dropped gradients when it combines gradients the next time. If the
+        gradients are combined, the program may repeat the step with them."""
         self.reduced, self._step_dropped = are_combined, True
 
     def _forget_former_places(self) -> None:
@@ -422,8 +423,8 @@ class Gradients:
             return
         assert group.period and former_period
         if self._complete_count > 0 and group.period.registration is former_period.registration:
-            # If the places were forgotten now, gradients that are already combined would be
-            # combined again. The next step forgets the places instead.
+            # If this step forgot the places, it would combine gradients again that are already
+            # combined. So the next step forgets the places.
             return
         self._period = group.period
         # Some ranks may be new in this period. They cannot know whether other ranks dropped
@@ -439,8 +440,8 @@ class Gradients:
 
     def _place_common_gradients(self) -> None:
         """Give places to the gradients that all ranks have. This is the first of two agreements in
-        a step. It runs at the end of the first backward pass in which a gradient without a place is
-        complete, or else in step()."""
+        a step. It runs at the end of the first backward pass that completes a gradient without a
+        place. If there is no such pass, it runs in step()."""
         self._has_first_agreement = True
         unplaced = self._unplaced_in_common_order("pairing")
         if not unplaced:
@@ -468,7 +469,7 @@ class Gradients:
         for gradient in unplaced:
             if agreed[gradient].kind != NO_GRADIENT:
                 continue
-            if gradient.was_unused:  # a gradient without a place needs an agreement in every step
+            if gradient.was_unused:  # give it a place, so that later steps need no agreement
                 agreed[gradient] = agreed[gradient]._replace(kind=DENSE)
             else:
                 gradient.was_unused = True

@@ -25,13 +25,13 @@ class HostInfo:
 
 @dataclass(frozen=True)
 class SlotInfo:
-    """A place for one worker: its host, and its three ranks, each with the number of workers among
-    which this rank is counted."""
+    """A place for one worker: its host, and the three ranks of the worker. Each size is the number
+    of workers among which the rank with the same prefix is counted."""
 
     hostname: str
     rank: int
     local_rank: int  # the rank among the workers of its host
-    cross_rank: int  # the rank among the workers with this local_rank on all hosts
+    cross_rank: int  # the rank among those workers of all hosts that have this local_rank
     size: int | None = None
     local_size: int | None = None
     cross_size: int | None = None
@@ -59,7 +59,7 @@ def parse_host_file(path: str) -> list[HostInfo]:
 
 
 def parse_host_files(filename: str) -> str:
-    """Return the hosts of a host file as in "host1:2,host2:4", which `horovod.run` takes."""
+    """Return the hosts of a host file in the form "host1:2,host2:4", which `horovod.run` takes."""
     return ",".join(f"{host.hostname}:{_slots_of(host)}" for host in parse_host_file(filename))
 
 
@@ -79,7 +79,7 @@ def get_host_assignments(
             f"{min_num_proc} workers are asked for, and the hosts have {total} slots; ask "
             "for fewer workers, or give more slots"
         )
-    local_sizes: list[int] = []  # by host
+    local_sizes: list[int] = []  # the number of workers on each host
     for slots in slot_counts:
         local_sizes.append(min(slots, size - sum(local_sizes)))
     slot_positions = [

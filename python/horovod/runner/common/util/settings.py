@@ -32,7 +32,7 @@ class BaseSettings:
 
 
 class Settings(BaseSettings):
-    """Also keep the hosts, as in "host1:2,host2:4"."""
+    """Also keep the hosts, in the form "host1:2,host2:4"."""
 
     def __init__(self, hosts: str | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
