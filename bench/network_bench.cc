@@ -1,7 +1,7 @@
 // Measures on one host the connections that are used between hosts. Sealed (encrypted) and open
 // connections over loopback take turns. Each round sends the same number of bytes from one thread
-// to another. Prints a JSON list; "s/GB" is the processor time of both ends together. The arguments
-// are MiB per round and the number of rounds. Their defaults are 256 and 5.
+// to another. Prints a JSON list. Its value "s/GB" is the processor time per GB, of both ends
+// together. The arguments are MiB per round and the number of rounds. Their defaults are 256 and 5.
 #include <poll.h>
 #include <unistd.h>
 

@@ -301,7 +301,7 @@ def parameter_group(header: list[Token]) -> tuple[int, int] | None:
 
 
 def is_function(header: list[Token]) -> bool:
-    """Tell whether the header declares a function; a `{` or a `;` comes after the header."""
+    """Tell whether `header`, the tokens before a `{` or a `;`, declares a function."""
     group = parameter_group(header)
     if group is None or group[0] == 0:
         return False

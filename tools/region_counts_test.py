@@ -11,7 +11,7 @@ from region_counts import FileCounts, counts_of_document, is_counted, programs_o
 
 
 def document(*files: str) -> dict[str, Any]:
-    """Imitate llvm-cov's output: segments are line, column, count, has code, and two more."""
+    """Imitate llvm-cov's output. A segment is a list: line, column, count, and three flags."""
     segments = [
         [3, 1, 5, True, True, False],
         [4, 7, 0, True, True, False],

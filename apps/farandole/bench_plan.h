@@ -37,8 +37,9 @@ struct BenchRow {
   double algbw_gbps() const { return static_cast<double>(bytes) / p50_us / 1e3; }
 };
 
-// Returns busbw ÷ algbw, as nccl-tests define them in their doc/PERFORMANCE.md. The best algorithm
-// needs the bandwidth busbw on each link, so busbw does not depend on the number of ranks.
+// Returns busbw ÷ algbw, as nccl-tests define them in their doc/PERFORMANCE.md. busbw is the
+// bandwidth that the best possible algorithm uses on each link, so it does not depend on the number
+// of ranks.
 double bus_factor(Operation operation, int ranks);
 
 // The lines of the table for the terminal.

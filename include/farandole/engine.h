@@ -24,22 +24,22 @@ namespace farandole {
 // secret. The engines may exist one after another or at the same time. Memory that one engine has
 // allocated is also visible to the peers of the other engines, unless a later engine asks for a
 // smaller heap and so replaces the heap. The launcher sees the calls of one engine at a time. Most
-// shared objects are freed with the last engine or tensor that uses them. But some live as long as
-// the context. One of these is the secret, because a process can read the secret only once. Another
-// one is the job's Store, if this process serves that Store. A process that serves the Store waits
-// in the destructor of the context until all formations that have begun are over, a few seconds at
-// most. A forked child may use the context for engines of its own, which get new memory. Either the
-// parent or the child may use the launcher, but not both.
+// shared objects are freed with the last engine or tensor that uses them. But the secret lives as
+// long as the context, because a process can read the secret only once. If this process serves the
+// job's Store, that Store lives as long as the context, too. A process that serves the Store waits
+// in the destructor of the context until all formations that have begun are over. This takes a few
+// seconds at most. A forked child may use the context for engines of its own, which get new memory.
+// Either the parent or the child may use the launcher, but not both.
 class ProcessContext;
 std::shared_ptr<ProcessContext> make_process_context();
-// After this call, this process tells the launcher of an elastic job that it has the state of the
-// training. It does so with each request for a rank. Only a process that has the state gets rank 0.
-// If no such process is left, the job ends.
+// After this call, each time this process asks the launcher of an elastic job for a rank, it also
+// says that this process has the state of the training. Only a process that has the state gets rank
+// 0. If no such process is left, the job ends.
 void set_has_state(ProcessContext& context);
 // If the launcher or the driver of an elastic job is lost, the job must end with its next commit.
-// Waits for the news of such a loss until the limit is over. Returns the reason, or an empty text
-// if the job continues. Ranks may get the news at different times, so they must agree on the last
-// step. A process that still runs 9 s after the loss is killed.
+// Waits for the news of such a loss until the limit is over. Returns why the job must end, or an
+// empty text if the job continues. Ranks may get the news at different times, so they must agree on
+// the last step. A process that still runs 9 s after the loss is killed.
 std::string announced_end(ProcessContext& context, std::chrono::milliseconds limit = {});
 
 // Waits until the other ranks have left the job, if this process serves the job's Store (see
@@ -52,8 +52,8 @@ Status wait_for_other_ranks(ProcessContext& context, const std::function<bool()>
 // uses has no effect here.
 struct EngineOptions : Knobs {
   // Shared by all engines of the process. Null: a new context. Engines that use the same launcher
-  // at the same time must share a context, because otherwise an engine could read answers that are
-  // for another engine.
+  // at the same time must share a context, because otherwise an engine could read an answer of the
+  // launcher that is for another engine.
   std::shared_ptr<ProcessContext> context;
   // A text by which the ranks find each other; the same on all ranks. Each engine of a process
   // needs a new text, which no other job on these hosts may use. There are two cases:
@@ -63,29 +63,30 @@ struct EngineOptions : Knobs {
   //   hosts, and the keys in that Store begin with the text, which may have at most 100 bytes.
   // - There is a rendezvous_descriptor. The text is empty for the engine of the whole job. For an
   //   engine of some ranks of the job, the keys in the Stores of the job begin with the text, which
-  //   may have at most 100 bytes. The ranks may be on several hosts, and count from 0 within this
-  //   engine.
+  //   may have at most 100 bytes. The ranks may be on several hosts. Their numbers start at 0
+  //   within this engine.
   std::string rendezvous_id;
-  // Whether the engine has only some ranks of a larger job. These ranks count from 0 within this
-  // engine. The engine gives no stall warnings, because they would name the wrong ranks.
+  // Whether the engine has only some ranks of a larger job. The numbers of these ranks start at 0
+  // within this engine. The engine gives no stall warnings, because they would name the wrong
+  // ranks.
   bool is_subset_of_job = false;
   // Whether this process serves the Store at job_store, until its process context is destroyed. If
   // `farandole run` has not started the job, exactly one process of the job serves the Store. Other
   // processes, and later engines of this process, connect to that Store.
   bool serves_job_store = false;
   // Groups in addition to the world. Each is an ascending list of ranks; the list of groups is the
-  // same on every rank. They get the numbers 1, 2, … in this order. The world is group 0. In an
-  // elastic job, groups may name ranks that the job lacks. Such groups get numbers, too, but the
-  // program cannot use them until an engine of a larger job is created.
+  // same on every rank. The groups in the list get the numbers 1, 2, … in this order. The world is
+  // group 0. In an elastic job, groups may name ranks that the job lacks. Such groups get numbers,
+  // too, but the program cannot use them until an engine of a larger job is created.
   std::vector<std::vector<int>> groups;
   // Called about every 100 ms while create(), add_group() or remove_group() wait. If it returns
   // true, the wait ends with kRetry.
   std::function<bool()> interrupted;
 
   // Reads the knobs (see `docs/knobs.md`). If they give neither rank nor size, the function also
-  // reads the variables of other launchers. If the caller sets topology and rendezvous_id itself,
-  // it passes true; then the function never reads the variables of other launchers. Errors:
-  // kFixCall, with the variable and its value.
+  // reads the variables of other launchers. A caller that sets topology and rendezvous_id itself
+  // must pass true for `topology_is_known`; then the function never reads the variables of other
+  // launchers. Errors: kFixCall, with the variable and its value.
   static Result<EngineOptions> from_environment(bool topology_is_known = false);
 };
 
@@ -119,8 +120,8 @@ struct Completion {
 // engine is destroyed. The operation's row in kOperationRows says which fields are used.
 //
 // After kRebuildGroup, the contents of the outputs are undefined, but no other rank writes to them
-// any more. If another rank is stopped by a signal at that time, the error comes a second later,
-// and the memory of the output is no longer shared.
+// any more. If a signal has stopped another rank when the call fails, the error comes a second
+// later, and the memory of the output is no longer shared.
 struct Submission {
   Operation operation = Operation::kBarrier;
   // Calls with the same name on all members of the group belong together. A name is in use from
@@ -131,10 +132,11 @@ struct Submission {
   // than that of the last unnamed call of the operation in the group. The index begins at 0 again
   // when the program has taken the results of all such calls, so that loops repeat their names.
   // Before each submit() of an unnamed call, all members must have taken equally many results of
-  // unnamed calls. If they have not, different calls may get the same name, and fail with kFixCall.
-  // Or the same call may get different names on two ranks, and stall. So call take() only where the
-  // program waits for the result. After a poll() that returned true, call peek(). Threads that
-  // submit at the same time have no common order, so they must name their calls.
+  // unnamed calls. If they have not, different calls may get the same name; then these calls fail
+  // with kFixCall. Or one call may get different names on two ranks; then this call stalls. So call
+  // take() only where the program waits for the result. If poll() has returned true, call peek()
+  // instead. Threads that submit at the same time have no common order, so they must name their
+  // calls.
   std::string name;
   GroupId group = kWorld;
   DType dtype = DType::kUInt8;
@@ -158,8 +160,8 @@ struct Submission {
   // receive gets the oldest message that has the same channel and tag as the receive; names do not
   // matter. Messages of one rank with the same channel and tag arrive in the order in which they
   // were submitted. Both ranks must give the same dtype and number of elements; otherwise both
-  // calls fail. But if the send is already done, only the receive fails. A send reads `input`, a
-  // receive writes `output`.
+  // calls fail. But if the send was done before the ranks compare the calls, only the receive
+  // fails. A send reads `input`, a receive writes `output`.
   //
   // A send is done when the receiver has taken the message. A send of up to 8 KiB may be done
   // earlier, if the ring of 64 KiB to the receiver has room, and if fewer than 64 messages from
@@ -168,10 +170,11 @@ struct Submission {
   int tag = 0;
   std::string channel = {};  // at most 256 bytes; messages of different channels never match
   // Alltoall: how many rows go to each member, in the order of the group's ranks; their sum is at
-  // most the first dimension. Empty: all rows in equal shares.
+  // most the first dimension. If this list is empty, each member gets an equal share of all rows.
   std::vector<std::int64_t> splits;
-  // If not empty, says why the caller found this call invalid. Then the call is rejected on all
-  // members with this text. Of the other fields, only operation, name and group are used.
+  // If this text is not empty, it says why the caller considers this call invalid. Then the call is
+  // rejected on all members with this text. Of the other fields, only operation, name and group are
+  // used.
   std::string call_error = {};
   Completion completion = {};
 };
@@ -181,7 +184,7 @@ struct Outcome {
   Status status;
   // Allgather, alltoall: the rows that this rank has received, in the order of the members, and how
   // many of them came from each member.
-  std::shared_ptr<std::byte> received = {};  // freed when its last owner is gone
+  std::shared_ptr<std::byte> received = {};  // the memory is freed when its last owner is gone
   std::vector<std::int64_t> received_rows = {};
   int last_joined = -1;  // join: the rank that joined last, the same on all members
   int source = -1;       // receive: the rank that has sent
@@ -191,7 +194,7 @@ struct Outcome {
 enum class LeaveCause : std::uint8_t {
   kOrderly,    // the program ended, or called shutdown()
   kException,  // an uncaught exception in the program itself
-  kGroupLost,  // an uncaught exception; it or its cause reports the loss of a group
+  kGroupLost,  // an uncaught exception that reports the loss of a group, or whose cause does
 };
 
 // All functions are thread-safe. Only create(), add_group(), remove_group(), wait(), shutdown(),
@@ -210,8 +213,8 @@ class Engine {
   // (system limits).
   static Result<std::unique_ptr<Engine>> create(EngineOptions options);
 
-  // Calls shutdown(), which a completion must not do. So a completion must not destroy the engine.
-  // Memory from allocate() stays valid.
+  // Calls shutdown(). A completion must not call shutdown(), so it must not destroy the engine,
+  // either. Memory from allocate() stays valid.
   ~Engine();
   explicit Engine(std::unique_ptr<Parts> parts);  // called only by create()
   Engine(const Engine&) = delete;
@@ -220,7 +223,7 @@ class Engine {
   // The topology that the ranks found when the job was formed; all its fields are set.
   const RankTopology& topology() const;
   // True if no call can succeed any more, because this rank has called shutdown() or because the
-  // job has ended. If a call ends with kRebuildGroup, this rank has noticed the end of the job.
+  // job has ended. When a call ends with kRebuildGroup, this rank knows that the job has ended.
   bool is_over() const;
   // The number of the current epoch of an elastic job. It counts from 1 and is the same on all
   // ranks. It is 0 if the job is not elastic.
@@ -239,12 +242,12 @@ class Engine {
   // new group gets a number that was never used before.
   //
   // Errors: kFixCall (the ranks are not an ascending list, the group exists already, there are too
-  // many groups; the world or an unknown group cannot be removed; another rank passes something
-  // else or has not taken all its calls in the group), kStop (a rank has reached a limit of its
-  // system), kRebuildGroup (a member is gone), kRetry (interrupted: this rank can change no groups
-  // any more). After kFixCall, and after kStop of a rank that is still in the job, all ranks have
-  // the same groups as before. After kRebuildGroup and kRetry, some ranks may have the new group;
-  // calls in it fail.
+  // many groups; the world or an unknown group cannot be removed; another rank passes another
+  // argument, or has not taken the results of all its calls in the group), kStop (a rank has
+  // reached a limit of its system), kRebuildGroup (a member is gone), kRetry (interrupted: this
+  // rank can change no groups any more). After kFixCall, and after kStop of a rank that is still in
+  // the job, all ranks have the same groups as before. After kRebuildGroup and kRetry, some ranks
+  // may have the new group; calls in it fail.
   Result<GroupId> add_group(const std::vector<int>& ranks);
   Status remove_group(GroupId group);
 
@@ -254,10 +257,11 @@ class Engine {
   // call, or if the call is invalid on any member (splits, root, scales, a dtype without this
   // reduction …), its outcome is kFixCall with the same text on every member.
   //
-  // Errors: kFixCall (unknown group, not a member, name in use, name or shape out of bounds, an
-  // unknown operation, dtype, device or reduction, this rank has joined, after shutdown() …),
-  // kRebuildGroup (the group is over), kStop (in a forked child, no memory, the engine has failed).
-  // Names that begin with `farandole.` or contain `.noname.` are reserved for the engine.
+  // Errors: kFixCall (the group, operation, dtype, device or reduction is unknown; this rank is not
+  // a member, or has joined; the name is in use, too long, or reserved for the engine; the shape is
+  // invalid; shutdown() was called …), kRebuildGroup (the group is over), kStop (this is a forked
+  // child, there is no memory, or the engine has failed). Names that begin with `farandole.` or
+  // contain `.noname.` are reserved for the engine.
   Result<Handle> submit(const Submission& submission, std::chrono::milliseconds wait_limit = {});
   // Starts all calls of a batch; if there is an error, starts no call. The limit is for all calls
   // together. The handles are in the order of the batch. If the outcome of one call is kFixCall,
@@ -293,9 +297,9 @@ class Engine {
   // submitted, when all ranks had submitted it, and when it was done. All ranks of a job may give
   // the same path, at any time. They then share the file. The trace of an earlier job in this file
   // is replaced. A relative path starts at the current folder. If a timeline is on, this call first
-  // stops that timeline. If the old timeline had the same path, the new one continues its file.
-  // `mark_cycles` marks each call that is submitted while no other call is in flight. Blocks while
-  // the beginning of the file is written.
+  // stops that timeline. If the old timeline had the same path, the new timeline continues the file
+  // of the old one. `mark_cycles` marks each call that is submitted while no other call is in
+  // flight. Blocks while the beginning of the file is written.
   //
   // Errors: kFixCall (the path cannot be used, the file belongs to another job, or called after
   // shutdown()), kStop (system limits, a forked child). If a later write to the file fails, the log

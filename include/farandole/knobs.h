@@ -39,7 +39,7 @@ struct Knobs {
   int launcher_descriptor = -1;  // borrowed: the process watches a duplicate
   int elastic_worker = -1;
   std::string job_store;
-  int secret_descriptor = -1;  // borrowed; a process reads it once and keeps the secret
+  int secret_descriptor = -1;  // borrowed; a process reads the secret from it only once
   std::string secret_file;
   std::string network_interfaces;
   std::string ports;

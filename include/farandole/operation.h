@@ -16,7 +16,7 @@ enum class Operation : std::uint8_t {
   kBarrier,
   kReducescatter,
   kAlltoall,
-  kJoin,  // this rank has no more data; it takes part without data until all ranks have joined
+  kJoin,  // this rank has no more data; it takes part without data until all have called join()
   kSend,  // a message to one other rank of the group
   kReceive,
 };
@@ -41,9 +41,9 @@ struct OperationRow {
   bool rooted = false;           // uses root_rank: only the root's input is read
   bool has_splits = false;       // uses splits
   bool may_be_in_place = false;  // false: the output must not be the input
-  // Allowed while some members have joined. The joined members take part without data, so an
-  // allreduce combines the tensors of the others, and an allgather returns only their rows. Other
-  // operations are rejected.
+  // True: the operation may run while some members have joined. The joined members take part
+  // without data, so an allreduce combines only the tensors of the others, and an allgather returns
+  // only the rows of the others. Other operations are rejected.
   bool allowed_while_joined = false;
   bool fusible = false;     // calls with the same dtype, reduce op and scales may share a transfer
   bool is_message = false;  // concerns two ranks; uses peer, tag and channel
@@ -121,13 +121,13 @@ constexpr std::int64_t first_scattered_row(std::int64_t rows, int members, int m
 // The first six values have Horovod's numbers, because scripts may pass these numbers instead of
 // names.
 enum class ReduceOp : std::uint8_t {
-  kAverage,  // over all members, including those that have joined
+  kAverage,  // divides by the number of all members, including those that have joined
   kSum,
   kAdasum,  // averages parallel components and adds orthogonal ones; only for float allreduces
   kMin,
   kMax,
   kProduct,
-  kAverageOfPresent,  // over the members that have not joined
+  kAverageOfPresent,  // divides by the number of members that have not joined
 };
 
 // Indexed by ReduceOp; the order is part of the protocol between ranks of one job.

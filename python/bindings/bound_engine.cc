@@ -15,8 +15,8 @@ namespace nb = nanobind;
 namespace farandole::python {
 namespace {
 
-// Throws the exception that a signal handler has raised, if any. Python has stored this exception
-// in the thread, and keeps the exception even while the thread does not hold the GIL.
+// If a signal handler has raised an exception, throws this exception. Python has stored this
+// exception in the thread, and keeps the exception even while the thread does not hold the GIL.
 void raise_if_interrupted() {
   if (PyErr_Occurred() != nullptr) throw nb::python_error();
 }
@@ -30,13 +30,13 @@ void raise_group_lost() {
 BoundEngine::BoundEngine(const BoundContext& context, std::vector<std::vector<int>> groups,
                          const std::string& rendezvous_id, const std::vector<int>& topology,
                          bool is_subset_of_job, bool on_one_host) {
-  const bool topology_is_known = topology.size() == 2;  // `topology` has rank and size
+  const bool topology_is_known = topology.size() == 2;  // `topology` is {rank, size}
   Result<EngineOptions> options = EngineOptions::from_environment(topology_is_known);
   raise_if_failed(options.status());
   if (topology_is_known) {
-    // Rank 0 of the whole job serves the job's store. In an engine of only some ranks, this
-    // engine's rank 0 may have another rank in the whole job. So for such an engine, the launcher's
-    // variables decide which rank serves the store.
+    // Rank 0 of the whole job serves the job's store. If an engine connects only some ranks, its
+    // rank 0 may have another rank in the whole job. For such an engine, the launcher's variables
+    // decide which rank serves the store.
     if (!is_subset_of_job) options->serves_job_store = topology[0] == 0;
     options->topology = {.rank = topology[0], .size = topology[1]};
     options->rendezvous_id = rendezvous_id;
@@ -45,8 +45,8 @@ BoundEngine::BoundEngine(const BoundContext& context, std::vector<std::vector<in
   }
   options->is_subset_of_job = is_subset_of_job;
   if (is_subset_of_job) {
-    // The launcher shows only the calls of the engine of the whole job, so this engine records
-    // nothing.
+    // The launcher shows only the calls of the engine of the whole job, so an engine of only some
+    // ranks records nothing.
     options->flight_record_descriptor = -1;
     options->timeline_path.clear();
   }
@@ -125,8 +125,8 @@ void BoundEngine::shutdown(const std::string& reason, LeaveCause cause,
   std::shared_ptr<Engine> engine = engine_;
   do {
     const nb::gil_scoped_release gil_release;
-    // Engine::shutdown() fails only if a completion calls it. Python programs cannot set
-    // completions.
+    // Engine::shutdown() fails only if a completion calls it. This cannot happen here, because
+    // Python programs cannot set completions.
     (void)engine->shutdown(reason, cause, traceback);
     while (const int count = threads_inside_) threads_inside_.wait(count);
     // Another thread may have entered the engine before this thread got the GIL back. In this case,
@@ -178,8 +178,8 @@ void bind_context(nb::module_& module) {
              };
              {
                const nb::gil_scoped_release gil_release;
-               // The call fails only if a signal handler has raised an exception, which is thrown
-               // below.
+               // The wait fails only if a signal handler has raised an exception.
+               // raise_if_interrupted() throws this exception.
                static_cast<void>(wait_for_other_ranks(*self.context, interrupted));
              }
              raise_if_interrupted();

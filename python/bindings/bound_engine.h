@@ -17,22 +17,23 @@
 
 namespace farandole::python {
 
-// How often a waiting thread lets Python run its signal handlers.
+// While a thread waits, it lets Python run the signal handlers once in this time.
 inline constexpr std::chrono::milliseconds kSignalCheckInterval{100};
 
 // The state that all engines of this process share.
 struct BoundContext {
-  std::shared_ptr<ProcessContext> context = make_process_context();  // each engine also owns it
+  std::shared_ptr<ProcessContext> context = make_process_context();  // each engine owns it, too
 };
 
 // All methods need the GIL. farandole/lifecycle.py decides which engine the process uses.
 class BoundEngine {
  public:
-  // Connects to the other ranks. If a signal handler raises an exception during this time, such as
-  // KeyboardInterrupt, the constructor throws this exception. `topology` is this rank and the size
-  // of the job, and the ranks find each other by `rendezvous_id`. If `topology` is empty, the
-  // environment gives the rank and the size. In this case, if a launcher other than `farandole run`
-  // has started the job, `rendezvous_id` is appended to the id that the environment gives.
+  // Connects to the other ranks. If a signal handler raises an exception, such as
+  // KeyboardInterrupt, before the ranks are connected, the constructor throws this exception.
+  // `topology` is this rank and the size of the job, and the ranks find each other by
+  // `rendezvous_id`. If `topology` is empty, the environment gives the rank and the size. In this
+  // case, if a launcher other than `farandole run` has started the job, `rendezvous_id` is appended
+  // to the id that the environment gives.
   //
   // If `is_subset_of_job`, the engine connects only some ranks of a larger job. `topology` must
   // then be given, and the launcher does not see what this engine does. If `on_one_host`, these
@@ -42,7 +43,7 @@ class BoundEngine {
               bool is_subset_of_job, bool on_one_host);
 
   // Returns the engine for new calls. The returned pointer keeps the engine alive. Raises
-  // GroupLostError once shutdown() has begun. In a forked child, this function still returns the
+  // GroupLostError if shutdown() has begun. In a forked child, this function still returns the
   // engine, which then rejects all calls.
   std::shared_ptr<Engine> engine_for_new_calls() const;
   // Returns the engine for calls in flight. Raises GroupLostError only when shutdown() is done.
@@ -106,7 +107,7 @@ class BoundEngine {
     return work(*engine);
   }
 
-  // This object owns the engine until shutdown() is done. While a method runs, it owns the engine,
+  // This object owns the engine until shutdown() is done. A method that is running owns the engine,
   // too.
   std::shared_ptr<Engine> engine_;
   bool has_shutdown_begun_ = false;

@@ -18,7 +18,7 @@ void CallBatch::start(std::unique_ptr<CallBatch> batch, Engine& engine,
   CallBatch* const owned_by_completions = batch.release();
   const auto handles = engine.submit_batch(calls, wait_limit);
   if (handles.ok()) return;
-  batch.reset(owned_by_completions);  // no call was submitted, so no completion runs
+  batch.reset(owned_by_completions);  // no call was submitted, so no completion will run
   batch->finish(handles.status());
 }
 

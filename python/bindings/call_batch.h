@@ -12,8 +12,9 @@
 
 namespace farandole::python {
 
-// The calls that one operation of a framework submits together. The completions of all calls share
-// this object. The last completion calls finish(), and destroys the object.
+// The calls that one operation of a framework submits together. When a call is done, the engine
+// runs the completion of this call. The completion that runs last calls finish(), and then destroys
+// this object.
 class CallBatch {
  public:
   CallBatch() = default;
@@ -32,8 +33,9 @@ class CallBatch {
   // Stores the result of one call that has succeeded. Several threads may run this function at the
   // same time, for different calls.
   virtual Status store_result(std::size_t index, const Outcome& outcome) = 0;
-  // Reports to the framework that all calls are done, with the first failure, if any. finish() runs
-  // in the thread that has finished the last call. This may be a thread of the engine.
+  // Reports to the framework that all calls are done. `failure` is the first failure of a call, or
+  // ok if all calls have succeeded. finish() runs in the thread that has finished the last call.
+  // This may be a thread of the engine.
   virtual void finish(const Status& failure) = 0;
 
  private:

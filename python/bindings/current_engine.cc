@@ -31,7 +31,7 @@ void set_current_engine(std::shared_ptr<Engine> engine,
 }
 
 void clear_current_engine() {
-  std::shared_ptr<Engine> former_engine;  // destroyed after `lock`
+  std::shared_ptr<Engine> former_engine;  // declared first: destroyed after unlocking
   const std::lock_guard lock(current_mutex);
   former_engine.swap(current.engine);
 }

@@ -15,8 +15,8 @@ struct CurrentEngine {
   // How many jobs this process has joined. The number shows whether a compiled program is from an
   // earlier job: such a program contains the group numbers of that job.
   std::int64_t job_number = 0;
-  // The number of the earliest job since which every job had the same groups as this job. In all
-  // these jobs, the groups have the same numbers.
+  // The number of the earliest job for which this holds: all jobs from that job to this job have
+  // the same groups. In these jobs, the groups have the same numbers.
   std::int64_t first_job_with_same_groups = 0;
 };
 

@@ -1,4 +1,4 @@
-// farandole.core: the engine for Python, in one file per concept. This code knows no framework.
+// farandole.core: the engine for Python. Each bind_ function adds one part of the module.
 #include <nanobind/nanobind.h>
 
 #include "bound_engine.h"
@@ -12,7 +12,8 @@
 namespace nb = nanobind;
 
 NB_MODULE(core, module) {
-  // No leak warnings, because a program may end with live tensors and handles.
+  // Turn off nanobind's warnings about leaks, because a program may end with live tensors and
+  // handles.
   nb::set_leak_warnings(false);
   farandole::python::bind_errors();
   nb::class_<farandole::python::BoundEngine> engine(module, "Engine");

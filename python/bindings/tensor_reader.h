@@ -27,13 +27,13 @@ struct BufferView {
 
 class TensorReader {
  public:
-  // `exchange_api` is the attribute that holds the table. Raises TypeError if neither the table nor
-  // an older table that it refers to has version 1.
+  // `exchange_api` is the attribute that holds the table. The table may refer to tables of older
+  // versions. Raises TypeError if none of these tables has version 1.
   explicit TensorReader(const nanobind::capsule& exchange_api);
 
   // Returns a view whose input and output are the tensor's memory. Returns nothing if the tensor is
-  // not C-contiguous, not in host memory or of an unknown dtype, or if the framework cannot
-  // describe it. The tensor must be of the type that publishes the table.
+  // not C-contiguous, is not in host memory or has an unknown dtype, or if the framework cannot
+  // describe the tensor. The tensor must be of the type that publishes the table.
   std::optional<BufferView> view_of(nanobind::handle tensor) const;
 
  private:

@@ -1,6 +1,6 @@
-// The functions of TensorFlow's C API that the glue calls. They are looked up in the TensorFlow
-// that this process has loaded. So the engine is built without TensorFlow and works with every
-// version.
+// The functions of TensorFlow's C API that the glue calls. load_api() finds them in the TensorFlow
+// that this process has loaded. So farandole.core is built without TensorFlow, and works with every
+// version of TensorFlow.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@ struct ShapeContext;
 struct ShapeHandle;
 struct TfStatus;
 struct Tensor;
-// The argument by which an asynchronous kernel reports that it is done.
+// TensorFlow gives such an object to an asynchronous kernel. With it, the kernel reports its end.
 using DoneCallback = void;
 
 using CreateKernel = void* (*)(KernelConstruction*);
@@ -96,8 +96,9 @@ struct Api {
   void (*run_done_callback)(DoneCallback*) = nullptr;
 };
 
-// Returns the functions of the loaded TensorFlow. Returns null if no TensorFlow is loaded, or if it
-// lacks a function. Call load_api() once, before any other function here and from one thread.
+// Returns the functions of the loaded TensorFlow. Returns null if no TensorFlow is loaded, or if
+// the loaded TensorFlow lacks one of the functions. Call load_api() once, before any other function
+// here and from one thread.
 const Api* load_api();
 
 // The functions, after load_api() has found them.

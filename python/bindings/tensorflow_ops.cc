@@ -148,9 +148,9 @@ class Attributes {
 // What all calls of one operation in a program have in common.
 struct Kernel {
   std::vector<std::string> names;
-  Submission call_template;  // without name, dtype, shape and memory
+  Submission call_template;  // does not contain name, dtype, shape and memory
   // The job in which the operation may run. N: only job N. 0: any job, because the operation uses
-  // only the world. −N: job N, and the later jobs as long as init() gets the same groups.
+  // only the world. −N: job N, and each later job until init() gets other groups.
   std::int64_t job = 0;
   std::chrono::milliseconds wait_limit{};
 

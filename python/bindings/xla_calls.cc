@@ -25,8 +25,8 @@ namespace farandole::python {
 namespace {
 
 // How long the thread of a program makes progress itself. If the call is done in this time, no
-// other thread must be woken. XLA runs the calls of a program one after another, so a longer time
-// would delay only this program.
+// other thread must be woken. A longer time would delay only this program, because XLA runs the
+// calls of a program one after another.
 constexpr std::chrono::milliseconds kWaitLimit{1};
 
 std::optional<DType> dtype_of(ffi::DataType type) {

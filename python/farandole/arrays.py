@@ -19,7 +19,7 @@ Shape: TypeAlias = Sequence[int]
 
 
 # The engine cannot send these unsigned dtypes, which the states of random generators have.
-# So broadcasts of variables and keys send the same bits as the signed dtypes.
+# So broadcasts of variables and keys send these bits as signed integers.
 SIGNED_DTYPES = {"uint32": "int32", "uint64": "int64"}
 
 

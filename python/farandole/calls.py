@@ -80,8 +80,8 @@ def join(device: int = -1) -> int:
         device: Ignored. Scripts that were written for Horovod pass it.
 
     Returns:
-        The rank that made the most calls before its join(), the same on all ranks. If several ranks
-        made this number of calls, the result is the highest of these ranks.
+        The rank that made the most calls before its join(). If several ranks made this number of
+        calls, the highest of these ranks. The result is the same on all ranks.
     """
     lifecycle.wait_for_frameworks()
     engine = lifecycle.engine()

@@ -1,6 +1,6 @@
 """Compare texts, one from each rank, and find the ranks that differ.
 
-Ranks that have joined take no part in the comparison.
+Ranks that have called join() take no part in the comparison.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ def equal_on_all_members(text: bytes, name: str, process_set: Group) -> bool:
     words = array("q", hashlib.blake2b(text, digest_size=_DIGEST_BYTES).digest())
     count = len(words)
     # The allreduce finds the largest word and the largest complement at each index. The largest
-    # complement belongs to the smallest word, so both results show whether all words are equal.
+    # complement belongs to the smallest word, so together, both results show if all words are
+    # equal.
     maxima = allreduce_max([*words, *(~word for word in words)], name, process_set)
     return all(maxima[i] == ~maxima[count + i] for i in range(count))
 
@@ -41,8 +42,8 @@ def allreduce_max(numbers: Sequence[int], name: str, process_set: Group) -> list
 def gather_texts(text: bytes, name: str, process_set: Group) -> dict[int, bytes]:
     """Return the texts of the members, by world rank.
 
-    Members whose text is empty, and ranks that have joined, have no entry. The names of the calls
-    begin with `name`; if `name` is empty, the engine chooses the names.
+    Members whose text is empty, and ranks that have called join(), have no entry. The names of the
+    calls begin with `name`; if `name` is empty, the engine chooses the names.
     """
     size, own_index = process_set.size(), process_set.rank()
     lengths = array("q", bytes(8 * size))
@@ -112,7 +113,7 @@ def variants(rows: Mapping[int, str]) -> list[tuple[list[int], str]]:
 
 
 def table(rows: Mapping[int, str]) -> str:
-    """Return a table with one line for each variant and its ranks. If there are more than
+    """Return a table: each line has one variant and the ranks that have it. If there are more than
     _ROWS_SHOWN_MAX variants, the last line lists the ranks of all other variants."""
     all_variants = variants(rows)
     shown, hidden_variants = all_variants[:_ROWS_SHOWN_MAX], all_variants[_ROWS_SHOWN_MAX:]

@@ -147,7 +147,7 @@ class State:
         callback_text = (
             "its end callbacks are done" if self._end_callbacks else "there are no end callbacks"
         )
-        # announced_end() returns "" if only another rank has learned the reason so far.
+        # If only another rank has learned the reason so far, announced_end() returns "" here.
         reason = lifecycle.announced_end() or "the launcher of this job is lost"
         _exit_with_message(
             ENDED_EARLY, f"{reason}; this rank ends after a commit, and {callback_text}"
@@ -162,7 +162,7 @@ class State:
         raise NotImplementedError
 
     def sync(self) -> None:
-        """Give all ranks the state of rank 0. All ranks must call it."""
+        """Give all ranks the state of rank 0. All ranks must call this method."""
         raise NotImplementedError
 
     def reset(self) -> None:
@@ -221,8 +221,8 @@ class StateHandler:
         raise NotImplementedError
 
     def sync(self) -> None:
-        """Give all ranks the value of rank 0. All ranks must call it. The method need not save the
-        value, because the State saves all its values after it has sent them."""
+        """Give all ranks the value of rank 0. All ranks must call sync(). The method need not save
+        the value, because the State saves all its values after it has sent them."""
         raise NotImplementedError
 
     def set_value(self, value: Any) -> None:
@@ -315,8 +315,8 @@ def _handler_of(value: Any, registry: HandlerRegistry) -> StateHandler | None:
     return None
 
 
-# Takes an error of a framework. Returns the error of farandole.errors that has caused it, or the
-# framework's error itself if there is none.
+# Takes an error of a framework. If an error of farandole.errors has caused it, returns that error.
+# Otherwise, returns the framework's error itself.
 CauseFinder: TypeAlias = Callable[[Exception], Exception]
 
 
@@ -348,13 +348,13 @@ class Step:
     If a call of the step fails, the `with` block suppresses the error, and the state returns to its
     values before the step. Then ready() forms the job again, and the loop repeats the step. So
     everything that belongs to a step must be inside the block, and the conditions of the loop must
-    depend on the state only. A `for` loop would go on with the next batch. ready() also saves the
-    state, so the program need not call commit().
+    depend on the state only. A `for` loop over batches would continue with the next batch instead.
+    ready() also saves the state, so the program need not call commit().
 
     The block suppresses only the errors after which `hvd.elastic.run` calls the user's function
     again: each FarandoleError other than a CallError. After any other error, ready() raises a
-    MisuseError. A block that ends by `break` or `return` on all ranks counts as a step, but its
-    state is saved only by the next ready().
+    MisuseError. A block that ends by `break` or `return` on all ranks counts as a step, but only
+    the next ready() saves the state.
 
     A program needs one state, and one Step for all its loops. Any thread can use the Step, but only
     one thread at a time.
@@ -389,8 +389,8 @@ class Step:
 
     @staticmethod
     def _find_cause(error: Exception) -> Exception:
-        """Return the error of farandole.errors that has caused an error of the framework. If there
-        is none, return the framework's error itself."""
+        """If an error of farandole.errors has caused this error of a framework, return that error.
+        Otherwise, return the framework's error itself."""
         return error
 
     def ready(self) -> bool:
@@ -398,7 +398,7 @@ class Step:
 
         The first call gives all ranks the state of rank 0. After a failure, or if workers want to
         join or to leave, ready() forms the job again. It then gives all ranks the state that rank 0
-        had after the last finished step. The `with` block begins with this state.
+        had after the last finished step. The next `with` block begins with this state.
 
         All ranks must call ready() before each step and after the last step. It blocks until all
         ranks have called it. A second call before the step only saves the state.
@@ -430,8 +430,8 @@ class Step:
         return True
 
     def _finish(self) -> None:
-        # Clear the flag first: if this method fails, ready() calls the method again, perhaps
-        # together with new ranks, which have no finished step.
+        # Clear the flag first. If this method fails, ready() calls it again, perhaps in a job with
+        # new ranks. On those ranks the flag is not set, because they have not finished a step.
         was_done, self._is_step_done = self._is_step_done, False
         if was_done:
             # All ranks must notice a failure before they save the state. A rank does not know of
@@ -444,7 +444,7 @@ class Step:
             except HostsUpdatedInterrupt:
                 self._state.save()
                 self._state._commits += 1
-                # Sync again: another rank may get a GroupLostError and return to an older state.
+                # Sync again: after a GroupLostError, another rank may return to an older state.
                 self._recovery.must_sync = True
                 raise
         self._state.save()
@@ -494,8 +494,8 @@ class _Recovery:
         self._failures = self._commits_before_failure = 0
 
     def run(self, action: Callable[[], Result]) -> Result:
-        """Give all ranks the state if needed, and return the result of `action`. After a failure,
-        form the job again, and repeat both. Errors of `reset` are raised."""
+        """If needed, give all ranks the state. Then call `action` and return its result. After a
+        failure, form the job again, and repeat both. Errors of `reset` are raised."""
         if self._began_as_rank_0 is None:
             self._state.save()  # the program may have loaded a checkpoint into the state
             self._began_as_rank_0 = not lifecycle.is_initialized() or lifecycle.rank() == 0
@@ -560,8 +560,8 @@ class _Recovery:
 
     def _show_if_repeated(self, error: FarandoleError) -> None:
         """Print the 2nd, 4th, 8th ... failure since the last commit or step. Otherwise, a failure
-        that repeats endlessly may stay unnoticed: the launcher reports why workers end. It does not
-        report why calls fail while all workers live, for example for lack of memory."""
+        that repeats endlessly may stay unnoticed: the launcher reports only why workers end, and
+        not why calls fail while all workers live, as for lack of memory."""
         if self._commits_before_failure != self._state._commits:
             self._commits_before_failure, self._failures = self._state._commits, 0
         self._failures += 1
@@ -603,9 +603,9 @@ def _training_lock_held() -> Iterator[None]:
 
 
 def _check_rank_0_has_state(has_valid_state: bool) -> None:
-    """Raise CallError on all ranks if the present rank 0 began as another rank, and has not
-    received the state. A program may load a checkpoint on rank 0 only. So if the first rank 0 is
-    lost before it has sent its state, no other rank can replace the state."""
+    """Raise CallError on all ranks if the process that is rank 0 now had another rank at first, and
+    has not received the state. A program may load a checkpoint on rank 0 only. So if the first rank
+    0 is lost before it has sent its state, no other rank can replace the state."""
     problem = "" if has_valid_state else _RANK_0_WAS_LOST
     if gather_error_texts(problem, "elastic.rank_0", global_process_set):
         raise CallError(_RANK_0_WAS_LOST)
@@ -651,8 +651,8 @@ def _agree_on_announcements() -> _Announcements:
     )
 
 
-# How long to wait for the news that the launcher has ended. Before this news arrives, calls to the
-# launcher may already fail.
+# How long a rank waits for the news that the launcher has ended. Calls to the launcher may fail
+# before this news arrives.
 END_NOTICE_SECONDS_MAX = 1.0
 
 

@@ -145,7 +145,7 @@ class Handle(_NumberedHandle, Generic[Result]):
             try:
                 prepared.engine.collect(prepared.call)
             except FarandoleError:
-                prepared = None  # otherwise the traceback of wait() below would keep the call alive
+                prepared = None  # so that the traceback of wait() below does not keep the call
             else:
                 self._prepared = None
                 if _handles_by_number:
@@ -167,7 +167,8 @@ class Handle(_NumberedHandle, Generic[Result]):
             self._take_outcome()
 
     def _take_outcome(self) -> None:
-        """Take the outcome of a call that is done. After an interruption, nothing has changed."""
+        """Take the outcome of a call that is done. If this method is interrupted, it changes
+        nothing."""
         with _outcome_lock:
             prepared = self._prepared
             if prepared is None:
@@ -178,7 +179,7 @@ class Handle(_NumberedHandle, Generic[Result]):
             except Exception as error:
                 self._error = _without_traceback(error)
             self._unreleased_call = engine, number
-            self._prepared = None  # last, because other threads then use the result
+            self._prepared = None  # last: the result must be complete before this
             # A traceback may keep this frame alive. The frame must not keep the call alive.
             prepared = None
 
@@ -202,7 +203,7 @@ class Handle(_NumberedHandle, Generic[Result]):
 
 def abandon(engine: core.Engine, number: int, borrowed: object) -> None:
     """Give up a call that the program will not wait for: keep its memory alive until the call is
-    done. The number is 0 if the call was not submitted, or was released; then do nothing."""
+    done. If `number` is 0, do nothing: the call was not submitted, or was released."""
     if engine.forked or number == 0:
         return
     engine.drop(number)
@@ -241,7 +242,7 @@ class BatchHandle(_NumberedHandle, Generic[Result]):
         for handle in self._handles:
             try:
                 handle._wait_for_outcome()
-            except FarandoleError:  # handle.wait() below raises it again
+            except FarandoleError:  # handle.wait() below raises the error again
                 continue
         for handle in self._handles:  # not reached if the wait was interrupted
             handle._release()

@@ -63,8 +63,8 @@ def has_state() -> bool:
 
 def check_has_state(function_name: str) -> None:
     """In an elastic job, raise MisuseError if this process has not received the state of the
-    training. All ranks must call the named function together. A worker that joins later would wait
-    in this function, while the other ranks wait until this worker syncs the state."""
+    training. All ranks must call the function of this name together. A worker that joins later
+    would wait in the function, while the other ranks wait until this worker syncs the state."""
     if is_elastic() and not _process.has_state:
         raise MisuseError(
             f"{function_name} was called before this process got the state of the training: in an "
@@ -163,10 +163,10 @@ def start_engine_of_some_ranks(
     rendezvous_id: str, rank: int, size: int, on_one_host: bool
 ) -> core.Engine:
     """Make and return an engine that connects only some ranks of the job. The new engine is
-    independent of the engine of the whole job. Exactly these ranks must call this function, with
-    the same `rendezvous_id`, which no other call may use. If not `on_one_host`, these ranks find
-    each other in the Store of the whole job. The launcher of `farandole run` does not see the calls
-    of this engine. end_engine_of_some_ranks() ends the engine."""
+    independent of the engine of the whole job. Each of these ranks, and no other rank, must call
+    this function, all with the same `rendezvous_id`. Each new engine needs a new id. If not
+    `on_one_host`, these ranks find each other in the Store of the whole job. The launcher of
+    `farandole run` does not see the calls of this engine. end_engine_of_some_ranks() ends it."""
     _check_not_forked()
     _process.is_joining = True
     try:
@@ -365,10 +365,10 @@ def _find_group(groups: Sequence[Group], ranks: Sequence[int]) -> Group | None:
 
 
 def _check_same_request(request: str) -> None:
-    """Wait until all ranks have called this, and raise CallError on all ranks if their requests
-    differ. The engine makes the same check when it adds or removes a group. But if
+    """Wait until all ranks have called this function. Raise CallError on all ranks if their
+    requests differ. The engine makes the same check when it adds or removes a group. But if
     torch.distributed also uses the group, the engine does not get the request."""
-    if not _process.lasting_groups:  # if this rank has none, no rank has any
+    if not _process.lasting_groups:  # then no rank has such a group
         return
     from farandole.comparison import table, texts_if_different  # noqa: PLC0415, a cycle
 
@@ -514,7 +514,7 @@ def _leave_at_exit() -> None:
 
 
 def _leave_all() -> bool:
-    """Leave the job, and say why. Return whether the program has ended without an error."""
+    """Leave the job, and tell all ranks why. Return whether the program ended without an error."""
     error = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
     if error is None:
         try:

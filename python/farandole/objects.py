@@ -18,7 +18,7 @@ from farandole.handle import PreparedCall
 
 Item = TypeVar("Item")
 
-# The first byte of a message: an object follows, or the text of an error.
+# The first byte of a message says whether an object or the text of an error follows.
 _OBJECT, _FAILURE = b"o", b"f"
 
 
@@ -95,7 +95,7 @@ def allgather_object(
     received_bytes, lengths = calls.start(PreparedCall(call, data, finish), blocking=True).wait()
     objects, begin = [], 0
     for rank, length in zip(process_set.ranks or [], lengths, strict=True):
-        if length == 0:  # the rank has joined: a pickled object has at least one byte
+        if length == 0:  # the rank has called join(): objects have at least one byte
             continue
         objects.append(_unpack(received_bytes[begin : begin + length], f"rank {rank}"))
         begin += length

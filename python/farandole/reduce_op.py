@@ -16,7 +16,7 @@ class ReduceOp(enum.IntEnum):
     tensors give (1 - a·b / 2a·a) a + (1 - a·b / 2b·b) b: their sum if they are orthogonal, their
     average if they are equal. More than two tensors are combined in a tree: neighbours in rank
     order are paired, level by level, and an unpaired last tensor passes to the next level
-    unchanged. Ranks that have joined count as zeros. Each tensor of a batch is combined by
+    unchanged. Ranks that have called join() count as zeros. Each tensor of a batch is combined by
     itself."""
     Min = core.reduce_ops["min"]
     Max = core.reduce_ops["max"]

@@ -2,7 +2,7 @@
 
 The ranks may store different elements. Two allgathers in one batch collect the indices and the
 values of all ranks. Each rank sends the sizes of its array before its indices, so that all ranks
-see whether the sizes differ. Ranks that have joined have no elements.
+see whether the sizes differ. Ranks that have called join() have no elements.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class SparseRows(NamedTuple):
     sizes: list[int]  # the sizes of the dimensions that have indices
     indices: Array  # one row for each element
     values: Array
-    present_count: int  # how many ranks have not joined
+    present_count: int  # how many ranks have not called join()
 
 
 def checked_sparse_op(op: ReduceOp | int) -> ReduceOp:
@@ -52,7 +52,7 @@ def start_gather(
 
     def wait_for_rows() -> SparseRows:
         (rows, counts), (all_values, _) = handle.wait()
-        # A rank that has joined has no rows. Every other rank has at least one row, with its sizes.
+        # A rank that has called join() has no rows. Every other rank has a row with its sizes.
         present_counts = [count for count in counts if count > 0]
         ends = list(itertools.accumulate(present_counts))
         begins = [0, *ends[:-1]]

@@ -35,8 +35,8 @@ bool has_unacknowledged_bytes(const Connection& connection) {
 
 // The interval at which wait_until_connected() calls `interrupted`.
 constexpr std::chrono::milliseconds kInterruptCheckInterval(100);
-// If the program computes, no thread of this rank receives. After this time, the network thread
-// reports the frames that wait. The time must be much shorter than TcpOptions::silence_max. It must
+// If the program computes, no thread of this rank receives. If frames wait for this time, the
+// network thread reports them. The time must be much shorter than TcpOptions::silence_max. It must
 // be longer than the time that most programs compute between two calls.
 constexpr std::chrono::seconds kTrafficReportDelay(1);
 // The longest time for which stop() sleeps before it checks its deadline again.
@@ -367,8 +367,8 @@ Status Channels::wait_until_connected(const std::function<bool()>& interrupted) 
 }
 
 // Closes only the descriptors, because Connection::close() would tell the peers of the parent that
-// the stream ends. The child must close its copies of the descriptors. Otherwise the peers would
-// not see that the parent has ended.
+// the stream ends. The child must close its copies of the descriptors. Otherwise the connections
+// would stay open when the parent ends, and the peers would not see its end.
 void Channels::abandon_after_fork() {
   stop_event_.reset();
   epoll_.reset();

@@ -1,11 +1,11 @@
-// Channels: this rank's channels to ranks on other hosts. It makes the connections, moves their
-// frames, and wakes this rank's sleeping thread when something arrives.
+// Channels: this rank's channels to ranks on other hosts. It makes the connections, moves the
+// frames of the channels, and wakes this rank's sleeping thread when something arrives.
 //
-// Of two ranks, the lower one dials. Both ranks know the lanes of a group, so both know when a lane
-// needs a channel. Only the sender of a message knows that the message needs a channel. If the
-// sender is the higher rank, it knocks: it makes a connection that carries no data, and the lower
-// rank dials back. The lower rank notices a knock at any time, even while its program makes no
-// call.
+// Of two ranks, the lower one dials: it makes the connection. Both ranks know the lanes of a group,
+// so both know when a lane needs a channel. Only the sender of a message knows that the message
+// needs a channel. If the sender is the higher rank, it knocks: it makes a connection that carries
+// no data, and the lower rank then dials the sender. The lower rank notices the knock at any time,
+// even while its program makes no call.
 #pragma once
 
 #include <atomic>
@@ -39,7 +39,7 @@ class Channels {
     // The time limit for connecting to a rank.
     std::chrono::milliseconds connect_timeout = std::chrono::seconds(30);
     TcpOptions tcp{};
-    bool seals_data = true;  // see Link; must be the same on all ranks and in `listener`
+    bool seals_data = true;  // see Link; must be equal on all ranks and in `listener`
     std::function<std::vector<SocketAddress>(int rank)> addresses_of = {};
   };
   // A channel that can no longer be used.
@@ -85,7 +85,7 @@ class Channels {
   void abandon_after_fork();
 
   // Only the holder of the progress lock may call the functions from here to ring_on_arrival().
-  // Returns the channel to a rank, for a lane. Begins to connect the channel if it is new.
+  // This function returns the channel to a rank, for a lane. It begins to connect a new channel.
   PeerChannel& channel_for_lane(int rank, TimePoint now);
   // Like channel_for_lane(), but for messages. The other rank may not know yet that this rank needs
   // the channel.
@@ -127,7 +127,7 @@ class Channels {
     std::unique_ptr<PeerChannel> channel;
     std::unique_ptr<Dialer> dialer =
         {};                        // dials the peer or, if our rank is the higher one, knocks
-    TimePoint connect_deadline{};  // if not connected at this time, the channel fails
+    TimePoint connect_deadline{};  // the channel fails if it is not connected by then
     bool failed = false;
     bool only_messages = false;
   };

@@ -86,7 +86,7 @@ std::vector<SocketAddress> unused_addresses(const TlsContext& context) {
   return Rank(context, 1).addresses();
 }
 
-// Sends a message to the other rank and back, many times, so that both ranks often sleep.
+// The two ranks send each other many messages, one after another, so that both ranks often sleep.
 TEST(Channels, ASleepingRankWakesForItsSockets) {
   constexpr int kRounds = 200;
   const auto context = context_of('a');

@@ -18,8 +18,8 @@ namespace {
 constexpr std::size_t kDataFrameBytesMax = 256 * 1024;
 // If this many early bytes of a group are kept, the channel may stop receiving; see is_full().
 constexpr std::size_t kEarlyBytesMax = std::size_t{4} << 20;  // more than two windows
-// Delivered bytes are erased from Stream::early_data if there are more of them than this limit, and
-// more of them than of bytes that are not delivered yet.
+// Delivered bytes are erased from Stream::early_data if their number exceeds this limit and also
+// the number of bytes that are not delivered yet.
 constexpr std::size_t kTakenBytesMax = std::size_t{1} << 20;
 // The largest number of envelopes that wait for the connection. This limit bounds the memory for
 // copies of envelopes.
@@ -37,7 +37,7 @@ Bytes encode_rank_and_reason(int rank, const std::string& reason) {
   return writer.take();
 }
 
-// Removes and returns the first element; empty if there is none.
+// Removes and returns the first element; returns an empty value if there is none.
 template <class T>
 std::optional<T> take_first(std::deque<T>& elements) {
   if (elements.empty()) return std::nullopt;
@@ -228,7 +228,7 @@ Result<bool> PeerChannel::advance(Receive receive) {
   return any_received || *send_result;
 }
 
-// Chooses the next data frame; false if there is none. Groups with data take turns.
+// Chooses the next data frame; returns false if there is none. Groups with data take turns.
 bool PeerChannel::choose_data_frame() {
   const auto has_data = [](const auto& stream) { return !stream.second.to_send.empty(); };
   auto next_stream = std::find_if(streams_.upper_bound(last_group_sent_), streams_.end(), has_data);
@@ -244,7 +244,7 @@ bool PeerChannel::choose_data_frame() {
   return true;
 }
 
-// Chooses the next frame to send; false if there is none.
+// Chooses the next frame to send; returns false if there is none.
 bool PeerChannel::choose_outgoing_frame() {
   outgoing_bytes_done_ = 0;
   if (short_frames_.empty() && (envelopes_.empty() || envelope_was_last_) && choose_data_frame()) {
@@ -301,8 +301,8 @@ Result<bool> PeerChannel::send_next_bytes() {
   return progress;
 }
 
-// A receive is a system call. To save system calls, this stops when probably no more bytes have
-// arrived: after a receive that did not fill its buffer, and after a short frame.
+// A receive is a system call. To save system calls, this function returns when probably no more
+// bytes have arrived: after a receive that did not fill its buffer, and after a short frame.
 Result<bool> PeerChannel::receive_next_bytes() {
   std::size_t bytes_moved = 0;
   is_drained_ = false;
@@ -323,7 +323,8 @@ Result<bool> PeerChannel::receive_next_bytes() {
   return bytes_moved > 0;
 }
 
-// Receives the last frames of a peer after a send has failed. They may say why the peer has ended.
+// Receives the last frames of a peer after a send has failed. These frames may say why the peer has
+// ended.
 void PeerChannel::receive_last_frames() {
   receives_last_frames_ = true;
   while (!is_over_) {
@@ -394,9 +395,8 @@ Result<std::size_t> PeerChannel::receive_data(Stream& stream) {
 }
 
 bool PeerChannel::is_full() const {
-  // After our goodbye, the mailbox takes no more envelopes. From this time on, a full list of
-  // received envelopes must not stop the channel, because this rank must receive until it has sent
-  // everything.
+  // After our goodbye, the mailbox takes no more envelopes. Then a full list of received envelopes
+  // must not stop the channel, because this rank must receive until it has sent everything.
   if (!incoming_frame_)
     return received_envelopes_.size() >= kReceivedEnvelopesMax && !said_goodbye_ &&
            !receives_last_frames_;
@@ -406,8 +406,8 @@ bool PeerChannel::is_full() const {
   const Stream& stream = found->second;
   if (stream.early_data.size() - stream.early_bytes_taken < kEarlyBytesMax) return false;
   // If another group's step waits for data on this channel, this data may come after the early
-  // bytes. So the channel must go on receiving. Otherwise two groups could wait for each other for
-  // ever on two channels.
+  // bytes. So the channel must continue to receive. Otherwise two groups could wait for each other
+  // for ever on two channels.
   return std::ranges::none_of(streams_,
                               [](const auto& stream) { return !stream.second.to_receive.empty(); });
 }

@@ -4,11 +4,11 @@
 // Short frames are sent before the data frames and envelopes of which no byte has been sent yet.
 // Data frames and envelopes take turns. Data may come before its step has provided memory for it.
 // This object keeps such early data, so that the data does not delay the frames of other groups. If
-// a step moves data both ways, the early data is at most two windows, because the peer cannot go on
-// without our data. If a step moves data one way, as a broadcast does, the peer may be far ahead.
-// In this case, when the early data reaches a limit, the channel stops receiving until the step has
-// taken early data. The channel also stops receiving while many received envelopes wait for the
-// owner.
+// a step moves data both ways, the early data is at most two windows, because the peer cannot
+// continue without our data. If a step moves data one way, as a broadcast does, the peer may be far
+// ahead. In this case, when the early data reaches a limit, the channel stops receiving until the
+// step has taken early data. The channel also stops receiving while many received envelopes wait
+// for the owner.
 #pragma once
 
 #include <array>
@@ -63,8 +63,8 @@ class PeerChannel {
   // whether any bytes were moved. Errors, which are final: kRebuildGroup if the connection is
   // broken or the peer has ended without a goodbye; kStop if a frame is invalid.
   Result<bool> advance() { return advance(Receive::kYes); }
-  // The same, but the caller chooses whether to receive. A receive is a system call, even if
-  // nothing has arrived.
+  // The same as advance(), but the caller chooses whether to receive. A receive is a system call,
+  // even if nothing has arrived.
   enum class Receive : std::uint8_t { kNo, kYes };
   Result<bool> advance(Receive receive);
   // Whether this rank waits for frames of the peer: the peer's entry of the last step that we have
@@ -82,13 +82,13 @@ class PeerChannel {
   // Queues an envelope that consists of `first` and `second`, at most 64 KiB together. Returns
   // false if too many envelopes wait or the connection is over.
   bool try_send_envelope(std::span<const std::byte> first, std::span<const std::byte> second);
-  // The owner must take received envelopes even if no call waits for them. While too many are kept,
-  // the channel receives no further frames.
+  // The owner must take received envelopes even if no call waits for them. While this object keeps
+  // too many envelopes, the channel receives no further frames.
   bool has_envelope() const { return !received_envelopes_.empty(); }
   std::optional<Bytes> next_envelope();
 
   // The functions of Lane, for one group; see collective/lane.h. entry() returns the peer's entry
-  // of exactly this generation and sequence; null if there is none.
+  // if it has exactly this generation and sequence; otherwise null.
   void send_entry(GroupId group, const StepIdentity& step, std::span<const std::byte> note);
   const PeerEntries::Entry* entry(GroupId group, const StepIdentity& step) const;
   void begin(GroupId group, const StepIdentity& step);
@@ -173,20 +173,20 @@ class PeerChannel {
   std::deque<Death> deaths_;
   std::deque<Bytes> received_envelopes_;
 
-  std::deque<OutgoingFrame> short_frames_;       // no byte has been sent
-  std::deque<OutgoingFrame> envelopes_;          // no byte has been sent; the goodbye comes last
+  std::deque<OutgoingFrame> short_frames_;       // unsent frames
+  std::deque<OutgoingFrame> envelopes_;          // unsent envelopes; the goodbye comes last
   std::optional<OutgoingFrame> outgoing_frame_;  // the frame that is being sent
   FrameHeaderBytes outgoing_header_{};
-  std::size_t outgoing_bytes_done_ = 0;  // bytes of header and payload
+  std::size_t outgoing_bytes_done_ = 0;  // sent bytes of header and payload
   std::uint64_t frames_sent_ = 0;
   GroupId last_group_sent_ = 0;     // the group of the last data frame
-  bool envelope_was_last_ = false;  // true: the last frame was an envelope
+  bool envelope_was_last_ = false;  // whether the last frame was an envelope
 
   FrameHeaderReader header_reader_;
   std::optional<FrameHeader> incoming_frame_;
-  Bytes incoming_payload_;               // of any frame except a data frame
-  std::size_t incoming_bytes_done_ = 0;  // bytes of the payload
-  bool is_drained_ = false;              // true: the last receive did not fill its buffer
+  Bytes incoming_payload_;               // data frames do not use it
+  std::size_t incoming_bytes_done_ = 0;  // received bytes of the payload
+  bool is_drained_ = false;              // whether the last receive did not fill its buffer
   std::uint64_t frames_received_ = 0;
   GroupId entered_group_ = 0;  // the group of our last entry
   StepIdentity entered_step_{.generation = 0};

@@ -2,8 +2,8 @@
 // others publish. A member knows the sizes of the other inputs only after all members have entered,
 // so its output is allocated only then.
 //
-// Each member decides for itself how it publishes its own part, and says so in its entry. For p
-// members that contribute n bytes each:
+// Each member decides for itself how it publishes its own part, and its entry tells the others. For
+// p members that contribute n bytes each:
 // - a small part is in the flag line: 1 wait, for the entry;
 // - memory that the others can see is read in place: 2 waits (one at the end); each member moves
 //   (loads and stores) 2pn bytes, which is the lower bound;

@@ -24,8 +24,8 @@ struct AllreduceOptions {
   bool is_adasum() const { return reduction.op == ReduceOp::kAdasum; }
 };
 
-// A member that has joined adds this to its declared count. No tensor is that large, so the others
-// see that it has joined.
+// A member that has joined adds this number to its declared count. No tensor has this many bytes,
+// so the other members recognize that this member has joined.
 inline constexpr std::int64_t kJoinedDeclaredCount = std::int64_t{1} << 62;
 
 inline std::int64_t declared_count_of(const AllreduceOptions& options) {

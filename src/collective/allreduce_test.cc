@@ -28,8 +28,8 @@ PreparedCall call_of(int members, std::int64_t count, std::vector<bool> joined =
   return PreparedCall({.operation = Operation::kAllreduce,
                        .rows = std::vector<std::int64_t>(static_cast<std::size_t>(members), count),
                        .joined = std::move(joined),
-                       // Each count runs in place with some numbers of members and out of place
-                       // with the others.
+                       // Each count runs in place for some numbers of members, and out of place for
+                       // the other numbers.
                        .in_place = (count + members) % 2 == 0,
                        .seed = seed});
 }

@@ -7,10 +7,10 @@
 #include "base/check.h"
 
 // The splits are in the flag line. If there are too many members for that, the splits are at the
-// end of the staging memory. There, no round overwrites them. A part has a piece for every member.
-// A member copies staged data piece by piece. It copies inline and exposed data as a whole in round
-// 0. The group's scratch lists hold the splits of all members, the number of rows that each member
-// sends to us, and the offsets of those rows in the output.
+// end of the staging memory. There, no round overwrites them. The part of a round has a piece for
+// every member. A member copies staged data piece by piece. It copies inline and exposed data as a
+// whole in round 0. The group's scratch lists hold the splits of all members, the number of rows
+// that each member sends to us, and the offsets of those rows in the output.
 
 namespace farandole {
 namespace {

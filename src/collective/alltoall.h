@@ -1,7 +1,7 @@
 // All-to-all: every member sends some of its rows to each member. Each member first publishes in
-// its flag line how many rows it sends to each member (its splits). From the splits of all, every
-// member computes the same number of rounds. In a round, a member publishes the next piece of its
-// rows for each other member.
+// its flag line how many rows it sends to each member (its splits). From the splits of all members,
+// every member computes the same number of rounds. In a round, a member publishes the next piece of
+// its rows for each other member.
 //
 // Each member decides for itself how it publishes its rows. Its splits and its entry tell the
 // others which way it has chosen. For p members that send n bytes each, in equal shares:
@@ -65,7 +65,7 @@ class Alltoall {
   };
 
   bool are_splits_inline() const;
-  // Size of the staging memory that the parts use. Splits that do not fit into the flag line are
+  // Size of the staging memory that the parts use. Splits that do not fit into the flag line lie
   // after the parts.
   std::int64_t staging_bytes() const;
   // Whether this many bytes fit into the flag line, after the splits.
@@ -77,7 +77,7 @@ class Alltoall {
   void stage_pieces(std::int64_t round);
   void read_splits();
   bool splits_are_valid() const;
-  std::int64_t split(int from, int to) const;  // a number of rows; known after read_splits()
+  std::int64_t split(int from, int to) const;  // in rows; call it only after read_splits()
   SentBytes sent_bytes_of(int member) const;
   Copy copy_of(int member, std::int64_t round) const;
 

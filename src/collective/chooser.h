@@ -48,8 +48,8 @@ CollectiveStep choose_step(Group& group, const StepIdentity& identity, Collectiv
 
 Progress advance(CollectiveStep& step);
 
-// The input and the output of the call, if its step may let other members see them; otherwise
-// empty. The result includes all memory that the step exposes, and possibly more.
+// Returns the input and the output of the call if its step may let other members see them;
+// otherwise nothing. The result includes all memory that the step exposes, and possibly more.
 std::array<std::span<const std::byte>, 2> exposable_memory(const Group& group,
                                                            const CollectiveCall& call);
 

@@ -91,8 +91,8 @@ class EntryBarrier : public BasicEntryBarrier<FlagBoard> {
 
   const Group& group() const { return *group_; }
 
-  // Enters, and exposes our memory if the others can see it. They may read the input and write the
-  // output until they publish a phase which says that they are done.
+  // Enters, and exposes our memory if the others can see it. The others may read the input and
+  // write the output until they publish a phase which says that they are done.
   void enter_exposing(std::int64_t declared_count, std::span<const std::byte> input,
                       std::span<const std::byte> output = {});
   // Whether enter_exposing() lets the others see this memory.

@@ -86,8 +86,8 @@ std::optional<std::int64_t> Reducescatter::on_all_arrived() {
   return parts_.rounds;
 }
 
-// One call reduces a whole piece, but only kBytesPerAdvance of a share that is not divided into
-// pieces.
+// One call reduces a whole piece. If a share is not divided into pieces, one call reduces
+// kBytesPerAdvance bytes of it.
 bool Reducescatter::consume(std::int64_t round) {
   const Group& group = rounds_.entry_barrier().group();
   const std::int64_t bytes_left = piece(round, group.member).bytes - reduced_bytes_;

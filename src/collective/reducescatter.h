@@ -68,7 +68,7 @@ class Reducescatter {
   Rounds rounds_;
   StepScratch* scratch_;  // owned by the group; until this step ends, only this step uses it
   Options options_;
-  // bytes of each member's piece per round; the largest share if nothing is staged
+  // how many bytes each member's piece has; the bytes of the largest share if nothing is staged
   std::int64_t piece_bytes_;
   Parts parts_;
   bool exposes_input_;

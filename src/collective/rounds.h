@@ -15,11 +15,11 @@
 // everything that we published in round w − 3. The slot is used again in the step after the next
 // one, which no member enters before all have completed this step.
 //
-// If a member has exposed its input, every member publishes one more phase when it has read all of
-// that input. All members wait for this phase. The exposer waits because its caller may change the
-// input as soon as the step is done. The others wait because a member that is done may leave the
-// job, which ends the group. If a member sees the end of the group before it has published this
-// phase, it never publishes the phase.
+// If a member has exposed its input, every member publishes one more phase when it has finished
+// reading that input. All members wait for this phase. The exposer waits because its caller may
+// change the input as soon as the step is done. The others wait because a member that is done may
+// leave the job, which ends the group. If a member sees the end of the group before it has
+// published this phase, it never publishes the phase.
 #pragma once
 
 #include <cstdint>
@@ -76,7 +76,8 @@ class BasicRounds {
   State state_ = State::kEnter;
 };
 
-// If the others have already entered, one call runs a small step from its entry to its end.
+// If all other members have entered the step before, one call runs a small step from its entry to
+// its end.
 template <class EntryBarrierType>
 template <class Algorithm>
 Progress BasicRounds<EntryBarrierType>::advance(Algorithm& algorithm) {

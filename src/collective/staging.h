@@ -26,11 +26,12 @@ constexpr std::int64_t round_up(std::int64_t value, std::int64_t multiple) {
 // Parts begin at multiples of a page.
 inline constexpr std::int64_t kPartAlignment = 4096;
 
-// The parts of the staging memory in which a member publishes the rounds of a step. Even small
-// steps use all parts one after another, because a cache line that other cores still hold is slow
-// to write, and a line that was just written is slow to read. A broadcast of 64 KiB takes 8.2 µs if
-// it always uses the same part, and 3.5 µs if it uses all parts one after another. Data that fits
-// into a page always uses the same part: touching another page would cost more than it saves.
+// The parts of the staging memory in which a member publishes the rounds of a step. A step with
+// more than a page of data uses all parts one after another, even if a few would be enough, because
+// a cache line that other cores still hold is slow to write, and a line that was just written is
+// slow to read. A broadcast of 64 KiB takes 8.2 µs if it always uses the same part, and 3.5 µs if
+// it uses all parts one after another. Data that fits into a page always uses the same part:
+// touching another page would cost more than it saves.
 struct Parts {
   std::int64_t bytes = kRoundBytes;  // bytes per part
   std::int64_t rounds = 1;

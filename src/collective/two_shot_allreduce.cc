@@ -16,12 +16,13 @@ constexpr std::int64_t kPageBytes = 4096;
 constexpr std::int64_t kPagesMin = 16;
 
 // How many bytes of staging memory the parts cycle through. Before a member writes a part again, it
-// has written this many other bytes, and the others' caches no longer hold the part. A larger value
+// has written this many other bytes, and the others' caches no longer hold the part. More memory
 // would not fit into our own cache and would sometimes be slow.
 constexpr std::int64_t kRotationBytes = 1 << 20;
 
-// Up to this size, each of two members reduces the whole tensor. Above the size of the second-level
-// cache, it is faster if each member reduces its slice, because that moves less data.
+// Up to this size, each of two members reduces the whole tensor. If the tensor is larger than the
+// second-level cache, it is faster if each member reduces only its slice, because this moves less
+// data.
 constexpr std::int64_t kWholeReductionBytesMax = 512 * 1024;
 
 }  // namespace

@@ -15,8 +15,9 @@
 // moves (5p − 2)/p · n bytes, that is 4n for 2 members and 4.5n for 4. This is the lower bound for
 // memory that the others cannot see.
 //
-// Members may differ: a member does not stage memory that the others can see. A member that has
-// joined has no input and keeps no result, but reduces its slices.
+// In one step, some members may stage their memory and others may not, because a member does not
+// stage memory that the others can see. A member that has joined has no input and keeps no result,
+// but reduces its slices.
 //
 // Adasum makes two passes over the windows, or over the whole tensor if it works in place. In the
 // first pass, each member computes the dot products of its slices and publishes their sums with its

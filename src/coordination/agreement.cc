@@ -77,7 +77,7 @@ class Agreement::Parts {
   }
 
   // Sends the follower's announcements (or passes them to the coordinator of this member), then the
-  // coordinator's decisions. It loops because a decision may cause new announcements.
+  // coordinator's decisions. The function loops, because a decision may cause new announcements.
   void flush() {
     for (bool has_more = true; has_more;) {
       has_more = false;

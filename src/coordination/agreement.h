@@ -11,9 +11,9 @@
 //   next, or the batch to which that submission belongs.
 // - learn: the mode after a misprediction. Followers announce the calls that are ready, and the
 //   coordinator decides which one runs next.
-// - plan: the coordinator has learned which submissions repeat. These form fragments. A fragment
-//   consists of buckets in a fixed order. An edge says which fragment may follow another one. A
-//   member predicts the next bucket.
+// - plan: the coordinator has learned which submissions repeat. It has put them into fragments. A
+//   fragment consists of buckets in a fixed order. An edge says which fragment may follow another
+//   one. A member predicts the next bucket.
 //
 // A call that cannot run (Signature::call_error) is never predicted. The member that has submitted
 // it raises (asks for a replan) and announces the call. When all members have announced a call of
@@ -57,7 +57,7 @@ class Agreement {
   // decision with this call id. All calls of a batch must be submitted before next_decision() is
   // called. The signature must be valid, and no call of this name may be in flight on this member.
   // If this member has joined, it must have been released since then. SubmissionTable rejects all
-  // calls that break these rules, so such calls never come here.
+  // calls that break these rules, so such calls never reach this function.
   void submit(CallId call_id, const InternedSignature& interned, const SubmissionContext& context,
               TimePoint now);
   // Takes a message of a peer. Messages of one peer must come in order, each once. Errors: kStop if
@@ -81,7 +81,8 @@ class Agreement {
   // Call it when all members have entered the decision with the same identity, and this member has
   // done what the decision says. Afterwards, the decision's call ids are no longer in flight.
   void record_completion();
-  // Call it when all members have entered this step number, but not all with the same identity.
+  // Call it when all members have entered the step number of the decision, but not all of them with
+  // the same identity.
   void record_misprediction();
   // Returns true once after each rollback of the entered decision. The caller must then forget that
   // decision. Its call ids are still in flight, and later decisions will contain them again.

@@ -34,7 +34,7 @@ using Program = std::vector<Action>;
 Action submit(std::string name) { return {Action::Kind::kSubmit, std::move(name)}; }
 Action wait(std::string name) { return {Action::Kind::kWait, std::move(name)}; }
 Action wait_for_all() { return {Action::Kind::kWaitForAll, ""}; }
-// When all programs have passed their mark, the test begins to count messages.
+// When all programs have passed this action, the test begins to count messages.
 Action mark() { return {Action::Kind::kMark, ""}; }
 
 // The user's program on one member, while it runs.
@@ -45,7 +45,7 @@ class RunningProgram {
   bool is_done() const { return next_ == program_.size(); }
   int marks() const { return marks_; }
 
-  // Does the next action if that is possible now. Returns false if it is not.
+  // Does the next action if this is possible now; otherwise returns false.
   bool try_next_action(Members& members) {
     if (is_done()) return false;
     const auto& action = program_[next_];
@@ -93,7 +93,7 @@ class RunningProgram {
 
 struct RunResult {
   int messages_after_mark = 0;
-  std::vector<std::string> log;  // of member 0
+  std::vector<std::string> log;  // what member 0 has completed
 };
 
 // Runs all programs to their end and checks that all members have completed the same steps. Time
@@ -169,7 +169,7 @@ std::vector<Program> programs_in_supersteps(int members, int iterations, int mar
   return programs;
 }
 
-// Appends three submissions in a random order and a wait for one of them.
+// Appends three submissions in a random order, and then a wait for one of them.
 void append_superstep_part(Program& program, const std::string& part, Random& random) {
   Program actions = {submit(part + "0"), submit(part + "1"), submit(part + "2")};
   std::shuffle(actions.begin(), actions.end(), random);

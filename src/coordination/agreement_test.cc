@@ -258,7 +258,8 @@ TEST(Agreement, ManyDecisionsShareAMessageAndLongOnesAreSplit) {
   EXPECT_EQ(members.take_log(1).size(), 100U);
 }
 
-// Member 1 announces a call by an id before it receives the Forget of that id.
+// Member 1 announces a call by an id before it receives the message that the coordinator has
+// forgotten this id.
 TEST(Agreement, AForgottenNameIsAnnouncedAgain) {
   Members members({0, 1}, {.names_max = 1});
   switch_to_learn_mode(members);
@@ -268,7 +269,8 @@ TEST(Agreement, AForgottenNameIsAnnouncedAgain) {
 
   members.submit_everywhere(tensor("b"));
   members.collect_messages();
-  members.deliver(1, 0);  // b is decided and a is forgotten; member 1 does not know this yet
+  // The coordinator has decided b and forgotten the id of a; member 1 does not know this yet.
+  members.deliver(1, 0);
   members.submit(1, tensor("a"));
   members.collect_messages();
   members.deliver(1, 0);
@@ -405,7 +407,8 @@ TEST(Join, AForgottenNameIsAnnouncedAgainBeforeTheJoinCounts) {
   members.collect_messages();
   members.deliver(1, 0);
   members.deliver(2, 0);
-  members.collect_messages();  // `a` was forgotten; only the coordinator knows that yet
+  // The coordinator has forgotten the id of `a`; the members do not know this yet.
+  members.collect_messages();
   members.submit(1, tensor("a"));
   members.submit(1, join());
   members.collect_messages();

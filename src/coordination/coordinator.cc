@@ -87,8 +87,8 @@ void Coordinator::send_answer() {
   stream_.add(StreamItem(Answer{generation_, replan.common_prefix(), fragment}));
 }
 
-// Returns the fragment with which the plan continues after the raise; 0 if the group must go back
-// to learn mode.
+// Returns the fragment with which the plan continues after the raise; 0 if the group must return to
+// learn mode.
 std::uint32_t Coordinator::learn_and_choose_fragment(const Replan& replan) {
   const auto& raise = replan.raise();
   if (raise.cause == Raise::Cause::kBucket)
@@ -239,7 +239,7 @@ void Coordinator::recheck_pending() {
   for (const auto& [name, candidates] : pending_calls_) names.push_back(name);
   std::ranges::sort(names);
   for (const auto& name : names) {
-    // decide() may forget the id of a later name. Then the announcements by that id are dropped.
+    // decide() may forget the id of a later name and drop its announcements, so look it up again.
     const auto pending_call = pending_calls_.find(name);
     if (pending_call == pending_calls_.end() || !is_complete(pending_call->second)) continue;
     const auto complete_call = pending_calls_.extract(pending_call);
@@ -326,7 +326,7 @@ void Coordinator::publish_edits() {
   for (const auto& item : learner_.take_edits()) stream_.add(item);
 }
 
-// The fragment that contains this id; 0 if none does.
+// Returns the fragment that contains this id; 0 if no fragment contains it.
 std::uint32_t Coordinator::fragment_of(std::uint32_t id) const {
   const auto* interned = names_.find(id);
   const auto* fragment =
@@ -344,7 +344,8 @@ std::uint32_t Coordinator::define(const Signature& signature) {
 }
 
 void Coordinator::forget(std::uint32_t id) {
-  // A member that has announced a call by this id announces it again when it receives the Forget.
+  // A member that has announced a call by this id announces the call again when it receives the
+  // Forget message.
   const auto& signature = names_.find(id)->signature;
   if (const auto pending_call = pending_calls_.find(signature.name);
       pending_call != pending_calls_.end()) {

@@ -1,11 +1,11 @@
 // Coordinator: leads the agreement of a group; it runs on member 0. It matches the announcements of
-// all members by name and writes one ordered stream for all of them. In learn mode, a call whose
-// name all members have announced becomes the next step, or is rejected. A member that has joined
-// counts as having announced the call. In this mode, the coordinator also learns which steps
-// repeat, and starts the plan when a repetition begins. While the group follows the plan, members
-// announce only unplanned calls; when all members have announced one such call, the group must
-// replan. In a replan, a member raises, the coordinator stops all members, each member reports its
-// progress, and the coordinator's answer says which steps stay valid.
+// all members by name, and sends all members the same ordered stream of messages. In learn mode, a
+// call whose name all members have announced becomes the next step, or is rejected. A member that
+// has joined counts as having announced the call. In this mode, the coordinator also learns which
+// steps repeat, and starts the plan when a repetition begins. While the group follows the plan,
+// members announce only unplanned calls; when all members have announced the same unplanned call,
+// the group must replan. In a replan, a member raises, the coordinator stops all members, each
+// member reports its progress, and the coordinator's answer says which steps stay valid.
 #pragma once
 
 #include <cstddef>

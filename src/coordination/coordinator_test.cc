@@ -89,9 +89,10 @@ TEST(Coordinator, IgnoresAnnouncementsOfForgottenIds) {
   Coordinator coordinator({0, 1}, {.names_max = 1});
   switch_to_learn_mode(coordinator, 2);
   decide(coordinator, "a");
-  ASSERT_EQ(deliver(coordinator, 0, {announce_by_id(1)}), Status());  // before `a` is forgotten
+  // The coordinator forgets the id of `a` between these two announcements.
+  ASSERT_EQ(deliver(coordinator, 0, {announce_by_id(1)}), Status());
   decide(coordinator, "b");
-  ASSERT_EQ(deliver(coordinator, 1, {announce_by_id(1)}), Status());  // after `a` was forgotten
+  ASSERT_EQ(deliver(coordinator, 1, {announce_by_id(1)}), Status());
   take_stream(coordinator);
   ASSERT_EQ(deliver(coordinator, 1, {announce_again(named("a"))}), Status());
   EXPECT_THAT(take_stream(coordinator), IsEmpty());
@@ -343,7 +344,8 @@ TEST(Coordinator, ADecisionMayDropTheAnnouncementsOfAnotherPendingName) {
 }
 
 // Member 1 has announced a call by an id that is forgotten, and the group replans before the member
-// repeats the announcement. After the answer, the members announce all calls again.
+// repeats the announcement. When the coordinator's answer has ended the replan, the members
+// announce all calls again.
 TEST(Coordinator, AfterAnAnswerForgottenAnnouncementsNeedNoRepetition) {
   Coordinator coordinator({0, 1}, {.names_max = 1});
   switch_to_learn_mode(coordinator, 2);

@@ -152,7 +152,7 @@ Status Follower::apply(const Forget& item) {
   return {};
 }
 
-// Our submission of that name, if it waits for the coordinator's decision; otherwise kNone.
+// Returns our submission of this name if it waits for the coordinator's decision; otherwise kNone.
 InFlight::Slot Follower::find_announced(std::uint64_t name_digest, const std::string& name) const {
   const auto slot = in_flight_.find(name_digest, name);
   if (slot == InFlight::kNone || in_flight_[slot].is_in_decision || !in_flight_[slot].announced)

@@ -32,8 +32,8 @@ class Follower {
   // `rank` is this member's rank in the world, for error texts.
   Follower(int rank, const AgreementOptions& options);
 
-  // Makes this member raise a replan in queue mode, if calls repeat that could be fused. Call it on
-  // one member only.
+  // After this call, this member raises a replan in queue mode if repeated calls could be fused.
+  // Call it on one member only.
   void enable_fusion_watch() { fusion_watch_.emplace(options_.fusion_bytes); }
 
   // A function that has the same name as a function of Agreement does the same. All messages are

@@ -173,7 +173,7 @@ TEST(Follower, ARolledBackEntryIsAnnouncedInItsOldOrder) {
   EXPECT_TRUE(member.follower().take_rollback());
   EXPECT_FALSE(member.follower().take_rollback());
   const auto sent = member.take_announcements();
-  ASSERT_EQ(sent.size(), 4U);  // the report comes first
+  ASSERT_EQ(sent.size(), 4U);  // the report comes before the announcements
   EXPECT_EQ(sent[1], Announcement(AnnounceInFull{allreduce("a"), {.batch = 1}}));
   EXPECT_EQ(sent[2], Announcement(AnnounceInFull{allreduce("b"), {.batch = 1}}));
   EXPECT_EQ(sent[3], Announcement(AnnounceInFull{allreduce("c"), {}}));

@@ -32,8 +32,8 @@ class Grace {
 
   // Call it when this member raises, with SubmissionContext::waits of its last submission.
   void record_raise(std::uint32_t waits) { waits_at_raise_ = waits; }
-  // Call it for every submission. If the program submits a call, and has seen no other completion
-  // since the raise, the program was not stuck, and the raise was needless.
+  // Call it for every submission. If the program submits a call and has seen no completion since
+  // the raise, it did not wait for one. So the program was not stuck, and the raise was needless.
   void record_submission(std::uint32_t waits) {
     if (!waits_at_raise_) return;
     grace_time_ = *waits_at_raise_ == waits ? std::min(2 * grace_time_, kFactorMax * shortest_time_)

@@ -27,7 +27,7 @@ class InFlight {
     SubmissionContext context;
     bool is_in_decision = false;     // a decision contains the submission
     bool announced = false;          // the submission has a valid announcement
-    std::uint32_t announced_id = 0;  // the announced id; 0: the whole signature
+    std::uint32_t announced_id = 0;  // the announced id; 0 if the whole signature was announced
     Slot earlier = kNone;            // the previous call, in the order of submission
     Slot later = kNone;
   };
@@ -40,7 +40,7 @@ class InFlight {
   Slot add(CallId call_id, const InternedSignature& interned, const SubmissionContext& context);
   void remove(Slot slot);
 
-  // Finds the submission of this name; kNone if there is none.
+  // Finds the submission of this name; returns kNone if there is none.
   Slot find(std::uint64_t name_digest, std::string_view name) const;
   Slot find(const InternedSignature& interned) const {
     return find(interned.name_digest, interned.signature.name);
@@ -48,7 +48,7 @@ class InFlight {
   Call& operator[](Slot slot) { return calls_[slot]; }
   const Call& operator[](Slot slot) const { return calls_[slot]; }
 
-  // The submissions in order: first(), then `later` of each; kNone after the last.
+  // To visit the submissions in order: begin with first(), and follow `later` until it is kNone.
   Slot first() const { return first_; }
   std::size_t size() const { return size_; }
 

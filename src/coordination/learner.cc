@@ -363,7 +363,7 @@ void Learner::learn_order(std::uint32_t fragment, const Ids& ready) {
       neighbours_before.emplace_back(other, EdgeKind::kSameSuperstep);
   if (neighbours_before.empty()) return;
   if (raises_by_wait_.size() >= kDigestsMax) raises_by_wait_.clear();
-  // The complement of the digest keeps this count apart from the counts of learn_wait().
+  // The complement of the digest keeps this count separate from the counts of learn_wait().
   if (++raises_by_wait_[~digest_of_set(found_fragment->buckets.front().ids)] % kRaisesToLearn != 0)
     return;
   for (const auto& [neighbour, kind] : predecessors(fragment))

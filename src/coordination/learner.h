@@ -38,8 +38,8 @@ class Learner {
   void restart(std::vector<std::uint32_t> quiescent_points = {});
   // Call it before the step with this id is issued. `contexts` are the contexts of the members'
   // submissions. Returns true if a superstep ends just before this step, or if a round ends there
-  // that has repeated often enough. The learner has then learned from it, and a plan may begin
-  // before this step.
+  // that has repeated often enough. In this case, the learner has learned the superstep or round,
+  // and a plan may begin before this step.
   bool try_end_superstep(std::uint32_t id, const std::vector<SubmissionContext>& contexts);
   // Call it when the step was issued.
   void record(std::uint32_t id, const std::vector<SubmissionContext>& contexts);

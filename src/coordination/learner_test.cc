@@ -92,8 +92,8 @@ TEST_F(LearnerOfTwoMembers, ALoopIsLearnedAfterALongProgramWithoutRepetition) {
   EXPECT_THAT(fragments(), ElementsAre(ElementsAre(Ids{1, 2}, Ids{3})));
 }
 
-// The learner forgets the beginning of a superstep that is too long, and must not learn only its
-// end.
+// The learner forgets the beginning of a superstep that is too long. It must not learn the end of
+// this superstep as a superstep.
 TEST_F(LearnerOfTwoMembers, ATooLongSuperstepIsNotLearned) {
   constexpr std::uint32_t kFirstId = 100;
   Ids all;

@@ -28,7 +28,8 @@ struct Attribute {
   std::string_view name;
   std::string (*value)(const Signature& signature);
   bool (*applies)(const OperationRow& row);
-  // whether it is shown even if equal on all ranks, because it helps to recognize the tensor
+  // whether the table shows the property even if it is equal on all ranks, because it helps users
+  // to recognize the tensor
   bool shown_always = false;
 };
 

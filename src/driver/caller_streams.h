@@ -1,5 +1,5 @@
-// The streams that the driver relays between the program that has started the job and the launchers
-// on the hosts, and the numbers of these streams.
+// The streams between the launchers on the hosts and the program that has started the job, and the
+// numbers of these streams. The driver relays them.
 #pragma once
 
 #include <cstdint>

@@ -48,11 +48,11 @@ namespace {
 
 // The launchers cut the lines of workers to kLineBytesMax, and then add prefixes.
 constexpr std::size_t kLineWithPrefixBytesMax = 4 * kLineBytesMax;
-// After a host has failed to start, the driver collects errors of other hosts for this time.
+// After the first failed start, the driver waits this long for errors of the other hosts.
 constexpr auto kOtherErrorsTimeout = std::chrono::seconds(3);
 // After this time, the driver kills the processes that it has told to end.
 constexpr auto kEndTimeout = std::chrono::seconds(20);
-constexpr auto kSecondEndTimeout = std::chrono::seconds(3);  // kEndTimeout after a second signal
+constexpr auto kSecondEndTimeout = std::chrono::seconds(3);  // after a second signal
 constexpr auto kRepeatedSignalTime = Supervision::kRepeatedSignalTime;
 // After the connection to a host is lost, the job must end within this time.
 constexpr auto kLostConnectionTimeout = std::chrono::seconds(40);
@@ -406,7 +406,7 @@ void Driver::handle_signal(int signal) {
     // The job has not begun, so there are no workers that need time to end.
     begin_to_end(kEndTimeout);
   } else {
-    // Wait longer than the grace time, because the launchers kill their workers only after it.
+    // The launchers kill their workers after the grace time, so the driver must wait longer.
     deadline_ = now() + plan_.grace + kEndTimeout;
   }
 }
@@ -427,14 +427,14 @@ void Driver::handle_process_end(std::size_t index) {
   // If bytes remain, handle_event() calls this function again when everything is written.
   if (process.relay && !process.relay->has_written_everything() && !skips_waits_) return;
   if (!process.remote.reap()) return;
-  // Read all its output, even if our reader is slow: node 0 may say there that the job is over.
+  // Read the whole output, even if our reader is slow: node 0 may report the end of the job there.
   output_.read_rest(static_cast<int>(index));
   process.state = HostProcess::State::kEnded;
   if (index > 0) process.takes_part = false;
   if (roster_) roster_->launcher_ended(static_cast<int>(index));
   if (index == 0 && replace_lost_first_node()) return;
   if (index > 0 && may_have_more_hosts()) {
-    // A host that left by itself stays away. One that was told to leave may be listed again.
+    // A host that left by itself stays away. A host that we told to leave may be listed again.
     const bool has_failed = process.remote.end()->failed() && !process.is_leaving;
     const bool is_needed = has_failed || process.was_told_to_leave;
     return is_needed && may_restart(index) ? schedule_restart(index) : void();
@@ -444,11 +444,11 @@ void Driver::handle_process_end(std::size_t index) {
     const std::string advice = process.remote.advice();
     fail_host(index, process.remote.why_ended() + (advice.empty() ? "" : "; " + advice));
   } else if (!job_has_begun_ && process.remote.end()->failed() && !deadline_ && last_signal_ == 0) {
-    // Unless node 0 has ended, wait: a message of node 0 that the job has begun may arrive.
+    // Unless node 0 has ended, wait: its message that the job has begun may still arrive.
     deadline_ = index == 0 ? now() : now() + kOtherErrorsTimeout;
   } else if (was_lost(process) && last_signal_ == 0 && !deadline_) {
     output_.show_error(format_text("{}: {}", process.name(), how_it_ended(process)));
-    // Usually the launchers end the job. They do not if only the driver's connection is broken.
+    // Usually the launchers end the job, but not if only our connection to the host is broken.
     deadline_ = now() + kLostConnectionTimeout;
   }
   if (plan_.elastic && index == 0) handle_first_node_end();
@@ -486,13 +486,13 @@ Replacement Driver::replacement() const {
   return replaces;
 }
 
-// Whether the launcher of this host may start again. Only an elastic job that runs allows it.
+// In a running elastic job: whether the launcher of this host may start again. Otherwise false.
 bool Driver::may_restart(std::size_t index) const {
   return index > 0 && may_have_more_hosts() &&
          (!roster_ || roster_->is_wanted(static_cast<int>(index)));
 }
 
-// Whether all needed hosts take part. An elastic job that has begun needs no certain host.
+// Whether all needed hosts take part. A running elastic job needs no particular host.
 bool Driver::all_needed_hosts_take_part() const {
   return (plan_.elastic && job_has_begun_) ||
          std::ranges::all_of(processes_, &HostProcess::has_got_order);
@@ -516,8 +516,8 @@ void Driver::schedule_restart(std::size_t index) {
   process.restart_time = now() + pause;
   if (process.why_failed.empty())
     process.why_failed = process.has_got_order ? how_it_ended(process) : process.remote.why_ended();
-  // Node 0 reports the loss of a launcher that has its order. It reports nothing at the end of the
-  // job, when the other launchers end before node 0.
+  // Node 0 reports the loss of a launcher that has received its order. At the end of the job, it
+  // does not: then all other launchers end before node 0.
   if (!process.has_got_order)
     output_.show_notice(
         format_text("{}: {}; trying again in {} s", process.name(), process.why_failed,
@@ -546,7 +546,7 @@ void Driver::restart_due_hosts() {
 void Driver::replace_process(std::size_t index, const HostEntry& host, int failure_count) {
   HostProcess& process = processes_[index];
   const int first_rank = process.first_rank;
-  std::destroy_at(&process);  // not assigned, because the poller has its address
+  std::destroy_at(&process);  // no assignment, because the poller keeps the address of the object
   std::construct_at(&process, host, poller_, tags_of(index), first_rank);
   process.failure_count = failure_count;
   if (roster_) roster_->launcher_started(static_cast<int>(index));
@@ -656,7 +656,7 @@ void Driver::fail_host(std::size_t index, const std::string& why, int exit_code)
   if (!deadline_) deadline_ = now() + kOtherErrorsTimeout;
 }
 
-// Call it if launchers have ended before the job has begun. These launchers have told the user why.
+// Call it if launchers have ended before the job began. These launchers have told the user why.
 void Driver::fail_hosts_that_ended_early() {
   for (std::size_t index = 0; index < processes_.size(); ++index) {
     const HostProcess& process = processes_[index];

@@ -29,9 +29,9 @@ struct DriverPlan {
   std::string version;                   // the version of this program, which all hosts must have
   std::chrono::seconds start_timeout{};  // each host must answer within this time
   std::chrono::seconds grace{};          // workers must end within this time after a signal
-  // The descriptors of the program that has started the job. The driver opens the channels. It
-  // takes over and closes `streams`. These are the streams of all workers, or none; in an elastic
-  // job, there are none.
+  // The descriptors of the program that has started the job. The driver opens the channels.
+  // `streams` is empty in an elastic job; in another job, it is empty or has the streams of all
+  // workers. The driver takes over these streams and closes them.
   CallerDescriptors caller{};
   std::string output_folder;                     // the folder for RankFiles; empty: no files
   std::optional<Membership::Options> elastic{};  // empty: the hosts are fixed

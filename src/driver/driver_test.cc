@@ -273,7 +273,7 @@ TEST_F(DriverTest, TheEndOfATracedLauncherIsNoticed) {
       ::waitid(P_PID, static_cast<id_t>(traced_launcher), &end_info, WEXITED | WNOWAIT | __WALL),
       0);
   send_signal(SIGUSR1);
-  wait_for_output("heard");  // by now, the driver has also noticed the end of the traced one
+  wait_for_output("heard");  // by now, the driver has also noticed the end of traced_launcher
   EXPECT_EQ(::waitpid(traced_launcher, nullptr, __WALL), traced_launcher);
   const EndedJob job = wait_for_end();
   EXPECT_EQ(job.code, 128 + SIGKILL);
@@ -451,7 +451,7 @@ TEST_F(DriverTest, ChannelsOutputAndReportsAreRelayed) {
   }
   const std::string report_lines = report.text_of(0);
   EXPECT_THAT(report_lines, AllOf(HasSubstr("ended 0 code 0\n"), HasSubstr("ended 1 code 0\n")));
-  // Only the cause that a launcher names first is reported.
+  // Both launchers name a cause, but the driver reports only the first one.
   EXPECT_EQ(report_lines.find("cause 0\n"), report_lines.rfind("cause 0\n"));
   EXPECT_NE(report_lines.find("cause 0\n"), std::string::npos);
   const EndedJob job = wait_for_end();

@@ -40,7 +40,7 @@ class HostDiscovery {
 
   struct Update {
     std::optional<std::vector<HostEntry>> hosts{};  // the hosts that a run has listed
-    std::string error{};  // the error of a run, unless the run before had the same error
+    std::string error{};  // the error of a run, unless the previous run had the same error
   };
   Update advance(TimePoint now);
   // When to call advance() again, even if the poller reports nothing.

@@ -47,8 +47,8 @@ struct HostProcess {
 
 // Whether the connection to the host was lost, or the process was killed by a signal.
 bool was_lost(const HostProcess& process);
-// Call these when the process has ended. how_it_ended() returns a text for the user. exit_code_of()
-// returns the exit code of the launcher, or 1 if it is not known.
+// Call these two functions when the process has ended. how_it_ended() returns a text for the user.
+// exit_code_of() returns the exit code of the launcher, or 1 if it is not known.
 std::string how_it_ended(const HostProcess& process);
 int exit_code_of(const HostProcess& process);
 

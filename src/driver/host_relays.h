@@ -42,7 +42,7 @@ class HostRelays {
   // order. The poller reports `tag` when the relay has something to do. Errors: kStop.
   Status begin_relay(HostProcess& process, std::uint64_t tag);
   // Call it when the poller reports the relay of the process. Returns whether everything is
-  // written; then the poller does not report the relay again.
+  // written. If so, the poller does not report this relay again.
   bool serve(HostProcess& process);
 
   void report_writable() { caller_report_.sink_writable(); }

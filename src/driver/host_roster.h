@@ -47,7 +47,7 @@ class HostRoster {
     bool is_wanted = true;
     bool has_ended = false;
     bool has_joined = false;  // this host has joined with this number
-    bool was_used = false;    // a host, perhaps an earlier one, has joined with this number
+    bool was_used = false;    // this host or an earlier host has joined with this number
   };
 
   Node& at(int node) { return nodes_.at(static_cast<std::size_t>(node)); }

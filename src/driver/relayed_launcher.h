@@ -1,7 +1,7 @@
-// A process between ssh and a launcher. It exists only if the driver needs more from the launcher
-// than its output, for example because a program calls functions on the workers. The launcher runs
-// in a child of this process. The launcher gets the same kinds of descriptors as from a program on
-// its own host. This process carries the bytes of these descriptors to the driver and back.
+// A process between ssh and a launcher. It exists only if the driver needs more than the output of
+// the launcher, for example if a program calls functions on the workers. The launcher runs in a
+// child of this process. The launcher inherits descriptors, as if a program on its own host had
+// started it. This process carries the bytes of these descriptors to the driver and back.
 #pragma once
 
 #include <functional>

@@ -19,7 +19,7 @@ namespace {
 // While more bytes than this wait for the connection, the sources are not read. So a signal to the
 // job never waits behind much data.
 constexpr std::size_t kOutgoingBytesMax = 256 << 10;
-constexpr std::size_t kReadBytesMax = 256 << 10;  // the most bytes of one read from the connection
+constexpr std::size_t kReadBytesMax = 256 << 10;  // how much one read takes from the connection
 
 // What our poller reports. The low half of its tag is the index of a stream.
 enum class Event : std::uint64_t { kFromPeer, kToPeer, kSource, kSink };
@@ -181,7 +181,7 @@ void StreamRelay::write_peer() {
   }
 }
 
-// The peer does not read any more. But bytes that it has sent before may still arrive.
+// Call it when the peer does not read any more. Bytes that the peer has sent may still arrive.
 void StreamRelay::end_sending() {
   if (to_peer_is_watched_) poller_.remove(to_peer_.get());
   to_peer_is_watched_ = false;

@@ -31,10 +31,10 @@ struct RelayStream {
   Descriptor sink{};    // where we write the data of the other relay; becomes non-blocking
   // If this function is set, it gets the received bytes, and there is no `sink`.
   std::function<void(std::string_view)> consume{};
-  // Whether this stream stays behind the other streams. If so, the bytes of `source` wait until the
-  // relay has sent what the other sources held at the same time. In the same way, received bytes
-  // for `consume` wait until the other sinks have got everything that arrived earlier. So a report
-  // about a process arrives after the last bytes of that process.
+  // Whether this stream stays behind the other streams. If so, when the relay has read bytes from
+  // `source`, it first sends the bytes that the other sources hold at this time. In the same way,
+  // received bytes for `consume` wait until the other sinks have got all bytes that arrived before
+  // them. So a report about a process arrives after the last bytes of that process.
   bool follows_others = false;
 };
 
@@ -70,9 +70,9 @@ class StreamRelay {
  private:
   struct Mark {
     std::size_t stream;
-    std::uint64_t position;  // counted in the bytes of that stream
+    std::uint64_t position;  // a number of bytes since the start of the stream
   };
-  // Bytes that wait for other streams.
+  // Bytes that wait until each stream in `marks` has reached the position of its mark.
   struct HeldBytes {
     std::string bytes;
     std::vector<Mark> marks;
@@ -91,7 +91,7 @@ class StreamRelay {
   };
   struct Stream {
     RelayStream ends;
-    std::size_t credit = kRelayWindowBytes;  // how many bytes we may send
+    std::size_t credit = kRelayWindowBytes;  // how many more bytes we may send
     std::uint64_t bytes_sent = 0;
     bool source_is_watched = false;
     Queue pending_bytes{};  // received, but not written yet

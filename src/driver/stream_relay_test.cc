@@ -234,7 +234,7 @@ TEST(RelayTest, AllBytesOfAnEndedHostAreWritten) {
   host_ends.push_back({.id = 0, .sink = std::move(launcher_input.second)});
   RelaysInTest relays(std::move(driver_ends), std::move(host_ends));
   write_some(source.second, "the last words");
-  // Another process may still hold the source open, so the relay cannot wait for its end of file.
+  // Another process may still hold the source open, so the relay cannot wait until the source ends.
   relays.host->end_sources();
   relays.serve_until([&] { return relays.host->has_sent_everything(); });
   relays.host.reset();

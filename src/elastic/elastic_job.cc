@@ -55,8 +55,9 @@ Membership::Decisions ElasticJob::advance(TimePoint now) {
     const auto request = keys::RankRequest::decode(*bytes);
     if (!request.ok()) continue;  // only a foreign program writes such a request
     worker.epoch = request->left_epoch;
-    // A member may have lost its connection to the Store while the epoch was formed. Then it could
-    // not report that it has left the epoch, but its new request shows that it has left.
+    // A member may have lost its connection to the Store while the epoch was formed. Then the
+    // member could not report that it has left the epoch. But its new request shows that it has
+    // left.
     if (membership_.is_member(static_cast<int>(slot)))
       publish_member_loss(format_text("worker {} has left", slot));
     if (request->knows_state) membership_.set_any_worker_had_state();
@@ -69,8 +70,8 @@ Membership::Decisions ElasticJob::advance(TimePoint now) {
   return decisions;
 }
 
-// An epoch that is still being formed cannot be completed without this member, so its formation
-// fails.
+// If the epoch is not completely formed yet, its formation fails, because it cannot be completed
+// without this member.
 void ElasticJob::publish_member_loss(const std::string& how_it_ended) {
   fail_formation(store_, membership_.epoch().number, how_it_ended);
   // The result is ignored: an error means that the key exists already.
@@ -78,7 +79,7 @@ void ElasticJob::publish_member_loss(const std::string& how_it_ended) {
 }
 
 void ElasticJob::give_ranks(const Epoch& epoch) {
-  // No worker uses the keys of the last epoch any more.
+  // No worker uses the keys of the previous epoch any more.
   store_.remove_with_prefix(keys::epoch_prefix(epoch.number - 1));
   const auto size = static_cast<std::int32_t>(epoch.workers.size());
   for (std::int32_t rank = 0; rank < size; ++rank) {

@@ -21,7 +21,8 @@ void fail_formation(StoreServer& store, std::int64_t epoch, const std::string& h
 // Only one thread may use this class. The functions name workers by their slots.
 class ElasticJob {
  public:
-  // `store` must outlive this object. The workers get numbers from `first_number` on.
+  // `store` must outlive this object. The first worker gets the number `first_number`, and each
+  // later worker the next number.
   ElasticJob(const Membership::Options& options, StoreServer& store, int first_number = 0);
 
   void add_slots(int count);

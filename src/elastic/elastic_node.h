@@ -32,7 +32,7 @@ struct ElasticOrders {
   // The workers of this epoch must leave their group, because this member is lost with its node.
   // The process of the member may still run.
   std::optional<MemberLost> lost_member{};
-  bool must_leave = false;  // this node must leave: its workers have not left at a commit in time
+  bool must_leave = false;  // the workers of this node did not leave in time
   std::string end{};        // why the job must end; empty: the job continues
 };
 

@@ -89,7 +89,8 @@ void FirstElasticNode::handle_exit(const WorkerExit& exit, TimePoint now) {
     job_.worker_ended(slot, exit.succeeded, exit.how_it_ended, now);
 }
 
-// A lost node gets no orders: its launcher ends its workers itself, if it still can.
+// A lost node gets no orders. If its launcher still runs, the launcher ends the workers without an
+// order.
 void FirstElasticNode::handle_node_change(const NodeChange& change, TimePoint now) {
   const bool is_new = change.node >= layout_.nodes();
   if (is_new) add_nodes();
@@ -123,8 +124,8 @@ void FirstElasticNode::handle_node_change(const NodeChange& change, TimePoint no
     notices_.push_back(format_text("node {} takes part{}", change.node, is_new ? "" : " again"));
 }
 
-// Perhaps the lost member is only stopped, together with its host. Then only this message tells the
-// other members about the loss.
+// The lost member may still run, for example if its host was only stopped. Then the other members
+// learn about the loss only from this message.
 void FirstElasticNode::announce_lost_member(const Epoch& epoch, int slot) {
   const auto rank = std::ranges::find(epoch.workers, slot) - epoch.workers.begin();
   lost_member_ =
@@ -132,7 +133,8 @@ void FirstElasticNode::announce_lost_member(const Epoch& epoch, int slot) {
   if (link_ != nullptr) link_->tell(*lost_member_);
 }
 
-// After this call, this launcher knows the workers of that node and handles their events.
+// After this call, this launcher knows the workers of the node that has sent its state, and handles
+// their events.
 void FirstElasticNode::handle_node_state(const NodeState& state, TimePoint now) {
   const int node = static_cast<int>(state.node);
   if (!takeover_ || takeover_->nodes_without_state.erase(node) == 0) return;
@@ -172,7 +174,7 @@ void FirstElasticNode::take_over(TimePoint now) {
   }
   for (const auto& [slot, epoch] : takeover.group_epochs_by_slot)
     if (epoch < last_group.epoch) recovered_job.members_of_older_groups.push_back(slot);
-  // Members that no node has reported are lost, either alone or with their nodes.
+  // If no node has reported that a member runs, the member is lost, either alone or with its node.
   for (const int slot : recovered_job.last_epoch.workers) {
     if (std::ranges::find(recovered_job.running_members, slot) !=
         recovered_job.running_members.end())

@@ -51,8 +51,8 @@ class FirstElasticNode final : public ElasticNode {
     std::uint32_t epoch = 0;        // the newest epoch that the driver knows
     bool is_first_takeover = true;  // no other launcher has taken over before this one
     GroupFormed last_group{};       // the newest group that a node knows
-    // By slot of a worker: the epoch of the newest group that the worker's node knows, if the
-    // worker was a member of that group.
+    // By slot: the epoch of the newest group that the node of this slot knows. Only the workers
+    // that were members of this group have an entry.
     std::map<int, std::uint32_t> group_epochs_by_slot{};
     std::set<int> nodes_without_state{};  // nodes that have not sent their state yet
     std::set<int> nodes_with_state{};     // connected nodes that have sent their state

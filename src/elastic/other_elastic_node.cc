@@ -34,8 +34,8 @@ bool OtherElasticNode::is_member(int local_rank) const {
          member_numbers_.end();
 }
 
-// If the job has begun without this node, the other nodes do not need a worker of this node until
-// it is a member.
+// If the job has begun without this node, the job needs a worker of this node only when this worker
+// has become a member.
 bool OtherElasticNode::is_needed(int local_rank) const {
   const bool forms_first_group = epoch_ == 0 && !has_begun_;
   return !is_former_member(local_rank) && (forms_first_group || is_member(local_rank));

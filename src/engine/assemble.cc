@@ -110,7 +110,7 @@ Status connect_to_other_hosts(Engine::Parts& parts, const EngineOptions& options
 }
 
 // The launcher reports the members that are lost with their host. This rank cannot see such a loss:
-// if a member is stopped with its host, its connections stay open.
+// if a whole host stops, the connections to its members stay open.
 void watch_members(Engine::Parts& parts) {
   parts.context->watch_members(parts.epoch, [&doorbells = *parts.formation.doorbells](int rank) {
     if (rank < doorbells.size() && !doorbells.has_left(rank)) doorbells.close(rank);

@@ -122,7 +122,7 @@ bool Engine::is_change_announced() const {
   const auto answer =
       parts_->stores.job->wait(keys::change_announced(), {TimePoint{}, no_interruption});
   // If the connection to a Store on another host has ended, a new launcher of node 0 takes over.
-  // Then all members must ask that launcher for new ranks, so this counts as a change.
+  // Then all members must ask that launcher for new ranks, so this function reports a change.
   return answer.ok() || (parts_->network && answer.status().code() != StatusCode::kRetry);
 }
 
@@ -229,7 +229,7 @@ Status Engine::shutdown(const std::string& reason, LeaveCause cause, const std::
   FARANDOLE_TRY(check_may_block("shutdown()"));
   std::call_once(parts_->leave_once, [&] {
     pass(parts_->failpoint, Failpoint::Place::kEngineStopping);
-    // From here on, the death of another rank must not change how this rank ends.
+    // After this point, the death of another rank must not change how this rank ends.
     parts_->watch->stop();
     if (parts_->epoch > 0) parts_->context->watch_members(0, {});
     parts_->progress->stop(reason);

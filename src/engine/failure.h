@@ -58,7 +58,7 @@ inline bool is_broken(const std::optional<Status>& ended) {
 }
 GiveUpReason reason_of_broken_group(const Status& ended);
 
-// Returns why to give up if `oldest_call` (null: none is in flight) has waited for `limit`.
+// Returns why this rank gives up, if `oldest_call` (null: no call) has waited for `limit`.
 std::optional<GiveUpReason> reason_of_stall(const Record* oldest_call, TimePoint now,
                                             std::chrono::seconds limit);
 

@@ -45,7 +45,7 @@ Buffers inputs_of(const ReductionKind& kind, int rank) {
   for (const std::int64_t count : kCounts) {
     const auto bytes = static_cast<std::size_t>(count) * row_of(kind.dtype).bytes;
     std::vector<std::byte> buffer(bytes);
-    // All bytes are below 0x40. So no value is infinite or NaN: their high bytes are 0x7c or more.
+    // All bytes are below 0x40. The high byte of infinity and NaN is 0x7c or more, so none occurs.
     for (std::byte& byte : buffer) byte = static_cast<std::byte>(random() % 0x40);
     buffers.push_back(std::move(buffer));
   }

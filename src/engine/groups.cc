@@ -159,7 +159,7 @@ Status Groups::begin_change() {
 Result<GroupId> Groups::perform_add(const std::vector<int>& ranks) {
   FARANDOLE_TRY(check_same_request("adds the group " + group_text(ranks)));
   FARANDOLE_TRY(check_new_group(ranks));
-  // A failed change uses up the id, too, so that no later group finds the old key.
+  // A failed change uses an id, too, so that no later group finds the old key.
   const GroupId id = next_id_++;
   const std::string key = keys::group(dependencies_.formation.epoch, id);
   const auto local_ranks = dependencies_.formation.members_on_this_host(ranks);

@@ -36,7 +36,7 @@ class Groups {
   // Returns the ranks of a group; null if the group does not exist or lacks ranks. Several threads
   // may use the result at a time; the formation owns the ranks of the world.
   std::shared_ptr<const std::vector<int>> find(GroupId group);
-  // Whether the job lacks ranks of this group, which is a group in FormationInput::options.
+  // Whether the job lacks ranks of this group. It must be a group in FormationInput::options.
   bool lacks_ranks(GroupId group) const;
   // Returns kFixCall with the reason why the group is not found.
   Status not_found_error(GroupId group) const;

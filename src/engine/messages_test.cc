@@ -153,7 +153,7 @@ TEST(Messages, ContinueAcrossAJoin) {
   });
 }
 
-// The data of a large message arrives as a whole, although its sender leaves as soon as it can.
+// The data of a large message arrives completely, even if the sender leaves as soon as it can.
 TEST(Messages, ALeaverSendsWhatWasAccepted) {
   run_job(2, {}, [](Engine& engine) {
     std::vector<std::int32_t> values(1'000'000, engine.topology().rank);

@@ -74,7 +74,7 @@ class ProgressLock {
   // this thread wakes up and releases the lock.
   bool begin_claim();
   bool can_be_claimed() const { return !held_; }
-  // Takes the lock for a claim, if can_be_claimed(). release() ends the claim.
+  // Takes the lock for a claim. Call it only if can_be_claimed(). release() ends the claim.
   void take_claimed();
 
   // From now on, no caller can take the lock. The first call returns true; then the engine must

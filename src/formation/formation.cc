@@ -98,8 +98,8 @@ class FormationProtocol {
   }
 
   // Publishes this rank's record. Then one call of the Store waits for the records of all ranks. If
-  // the formation ends before all ranks have joined, compares the records that exist all the same,
-  // because an error in a record is more precise than the announced result.
+  // the formation ends before all ranks have joined, this function still compares the existing
+  // records, because an error in a record is more precise than the announced result.
   Status find_ranks(Formation& formation) {
     std::vector<std::string> addresses;
     if (input_.listen) {

@@ -56,7 +56,7 @@ Result<int> count_ranks_at(const std::string& place, int rank, int size, Store& 
         "two processes have rank {} of {}; give each its own rank, in RANK or the variable of the "
         "launcher that you use, and end the ranks of earlier starts",
         rank, size));
-    // We do not know which of the two processes is wrong. So all ranks must fail.
+    // We do not know which of the two processes with this rank is wrong. So all ranks must fail.
     (void)store.set(result_key, keys::text_value(error.message()));
     return error;
   }

@@ -145,8 +145,8 @@ void HostsReduction::contribute(std::int64_t window) {
 }
 
 // Begins to receive the host sums of a window and, in an allreduce, the results of the previous
-// window. The memory for both is free as soon as the host sums of window − 2 have been reduced. At
-// this time, long before begin(window), this function is called. So data that arrives before
+// window. The memory for both is free when the host sums of window − 2 have been reduced. This
+// function is called at that time, long before begin(window). So data that arrives before
 // begin(window) goes directly to its place, without a copy.
 void HostsReduction::receive(std::int64_t window) {
   if (window > window_count_) return;

@@ -57,8 +57,8 @@ TEST_F(TwoMemberWindows, a_single_window_is_enough) {
   EXPECT_EQ(recorder.text, "A0 K0 C0");
 }
 
-// Each row has a phase that the other member publishes, and all calls that this member has made by
-// then.
+// Each row has a phase that the other member publishes, and all calls that this member makes until
+// it must wait for the phase of the next row.
 TEST_F(TwoMemberWindows, waits_for_the_phases_of_the_others) {
   HostWindows windows;
   windows.start(board(0), 3);

@@ -85,7 +85,7 @@ int Agent::finish(int exit_code) {
   output_.close();
   driver_reports_.report_job_end(layout_.node, exit_code);
   // Stop watching the connections to other launchers. A launcher that has ended has closed its
-  // connection, and a closed connection would wake us all the time.
+  // connection, and poll() would report a closed connection again and again.
   if (nodes_) poller_.remove(nodes_->link().descriptor());
   // Wait for a slow reader of the output, but not after a signal.
   const auto all_written = [this] {

@@ -452,7 +452,8 @@ void Agent::check_missing_inits() {
   if (elastic_) return;  // workers of an elastic job may wait in init() for each other
   if (!init_watch_.deadline() || now() < *init_watch_.deadline()) return;
   const auto line = init_watch_.check(watched_workers(), now());
-  // With --tf-config or --jax, the workers may communicate through another library only.
+  // With --tf-config or --jax, workers may never call init(), because they may communicate only
+  // through another library.
   const bool is_init_optional = setup_.options.frameworks.any();
   if (line && !is_init_optional && !supervision_->is_ending()) output_.show_notice(*line);
 }

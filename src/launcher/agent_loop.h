@@ -134,14 +134,14 @@ class Agent {
   std::unique_ptr<JobSheet> sheet_;               // what `farandole status` reads
   std::unique_ptr<WorkerReports> other_workers_;  // reports of other nodes' workers; only on node 0
   WorkerTable workers_;
-  std::vector<int> unreaped_workers_;  // local ranks that have ended, but cannot be reaped yet
+  std::vector<int> unreaped_workers_;  // local ranks of ended workers that cannot be reaped yet
   WorkerNotices worker_notices_;       // only used in an elastic job
   std::optional<Supervision> supervision_;
   std::unique_ptr<ElasticNode> elastic_;         // null: the number of workers is fixed
   std::optional<TimelineCollection> timelines_;  // empty if the job is on this host only
   InitWatch init_watch_;
   StallReports stalls_;
-  MemoryKillCounter memory_kills_{own_memory_counter_file()};  // the workers start in our cgroup
+  MemoryKillCounter memory_kills_{own_memory_counter_file()};  // also counts kills of our workers
   TimePoint last_memory_sample_ = now();
   Status nodes_failure_;  // why this node cannot take part in the job
   EndRequests requests_;

@@ -1,5 +1,6 @@
-// CommonEnd: how a job over several nodes ends. It remembers which other node has failed first, and
-// waits for all nodes. So all launchers return the exit code of the first failure.
+// CommonEnd: how a job over several nodes ends. The launcher remembers which other node has failed
+// first, and waits until all nodes have ended. So all launchers return the exit code of the first
+// failure.
 #pragma once
 
 #include <functional>
@@ -22,7 +23,7 @@ struct EndRequests {
   bool may_wait() const { return !foreground_is_gone && !skip_waits; }
 };
 
-// Waits for events until this time at the latest, and handles them.
+// Waits for events, at the latest until the given time, and handles the events.
 using WaitForNodes = std::function<void(TimePoint)>;
 
 // Call it on node 0. `nodes` is the number of nodes of the job. Waits until all other nodes have

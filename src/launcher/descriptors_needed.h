@@ -9,8 +9,8 @@ namespace farandole {
 // Each worker needs seven: two for its output streams, a socket, a pidfd, its flight record, and
 // the two descriptors that it publishes in the store.
 inline constexpr int kDescriptorsPerWorker = 7;
-// Further descriptors: the job sheet, the reserved port and, temporarily, the segments of groups
-// that are forming, the descriptors that the next worker inherits, and a folder of /proc.
+// Further descriptors: the job sheet and the reserved port; for a short time, also the segments of
+// groups that are forming, the descriptors that the next worker inherits, and a folder of /proc.
 inline constexpr int kFurtherDescriptors = 18;
 // The number of descriptors that the launcher has open before it starts the first worker.
 inline constexpr int kDescriptorsAtStart = 9;

@@ -8,9 +8,9 @@
 
 namespace farandole {
 
-// Makes two formations of the group fail: the formation that the worker began last, and the next
-// one. Neither can succeed without this worker. Values that are already in the store stay.
-// `end_text` describes the exit: "rank 1 (pid 12) has exited …".
+// Makes two formations of the group fail: the last formation that the worker has begun, and the
+// formation after it. Neither can succeed without this worker. Values that are already in the store
+// stay. `end_text` describes the exit: "rank 1 (pid 12) has exited …".
 void report_exit(StoreServer& store, int rank, const std::string& end_text);
 
 }  // namespace farandole

@@ -119,9 +119,9 @@ ProcessEnd forward_signals(pid_t agent, const Descriptor& signals, DriverConnect
 void wait_for_workers(const Descriptor& signals, const std::string& agent_loss) {
   const TimePoint deadline = std::chrono::steady_clock::now() + kAgentEndTimeout;
   pollfd error_stream{STDERR_FILENO, POLLOUT, 0};
-  if (::poll(&error_stream, 1, 0) == 1)  // if stderr has room: otherwise, the write would block
+  if (::poll(&error_stream, 1, 0) == 1)  // only if stderr has room, so that we never block
     print_error(agent_loss + "; its workers end after their next commit");
-  signal_descendants(SIGCONT);  // a stopped job must run to end
+  signal_descendants(SIGCONT);  // a stopped worker must run to end
   for (;;) {
     reap_children();
     if (!has_descendants() || std::chrono::steady_clock::now() >= deadline) return;

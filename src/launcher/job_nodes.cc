@@ -43,7 +43,8 @@ RendezvousAddresses JobNodes::rendezvous_addresses() const {
           .master_port = static_cast<int>(start.master_port)};
 }
 
-// Each node uses its own address of node 0, because nodes may reach node 0 over different networks.
+// As the address of node 0, each launcher uses the one by which it has reached node 0, because the
+// nodes may reach node 0 over different networks.
 FrameworkAddresses JobNodes::framework_addresses() const {
   const Start& start = *link_->start_message();
   const std::string host = link_->endpoint().host;

@@ -19,8 +19,9 @@ sigset_t handled_signals();
 void block_signals(const sigset_t& handled);
 
 // Stops this process as SIGTSTP does by default, until a SIGCONT. SIGTSTP must be blocked. If no
-// shell could continue the process (its process group is orphaned), the kernel does not stop it. In
-// both cases, the function then sends this process a SIGCONT, which continues the workers.
+// shell could continue the process (its process group is orphaned), the kernel does not stop it.
+// Whether the kernel has stopped this process or not, the function then sends it a SIGCONT, which
+// continues the workers.
 void stop_after_ctrl_z();
 
 // Raises the limit of open files for a job of many workers. Returns the limit and the signal mask

@@ -46,7 +46,7 @@ class StackCapture {
   // that has ended now; empty if none has.
   std::optional<CapturedStack> advance(TimePoint now);
   std::optional<TimePoint> deadline() const;
-  // Kills a running py-spy and starts no more.
+  // Kills py-spy if it runs. After this call, no py-spy is started.
   void stop();
 
  private:

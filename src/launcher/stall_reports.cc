@@ -149,7 +149,7 @@ void StallReports::request_stacks(const std::vector<int>& ranks) {
   if (!stacks_of_others.ranks.empty()) others_.link->tell(stacks_of_others);
 }
 
-// Returns the local rank of a rank; empty if it is on another node.
+// Returns the local rank of a rank; empty if the rank is on another node.
 std::optional<std::size_t> StallReports::local_rank_of(int rank) const {
   const std::vector<int> slots = this->slots();
   if (rank < 0 || static_cast<std::size_t>(rank) >= slots.size()) return std::nullopt;
@@ -177,7 +177,8 @@ void StallReports::show_stack(TimePoint now) {
   if (!stack) return;
   StackReport report;
   if (!stack->lines.empty()) {
-    // All workers of this node are on one host, so the host of the first worker is that of all.
+    // All workers of this node are on one host, so the host of the first worker is also the host of
+    // all others.
     report.lines.push_back(
         format_text("rank {} ({}, pid {}) is here, innermost call first:", stack->worker.rank,
                     workers_.of_this_node().front().host, stack->worker.pid));

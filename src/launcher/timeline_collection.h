@@ -1,7 +1,8 @@
 // TimelineCollection: at the end of a job over several nodes, node 0's launcher adds the events of
 // all other nodes to its own timeline file. It asks the other launchers for pieces of their files,
-// a few at a time. So the files may be larger than the memory, and the disk may be slow. If
-// something fails, the user gets a warning, and the files of the other nodes stay where they are.
+// a few at a time. So the collection works even if the files are larger than the memory or the disk
+// is slow. If something fails, the user gets a warning, and the files of the other nodes stay where
+// they are.
 #pragma once
 
 #include <cstddef>
@@ -68,7 +69,7 @@ class TimelineCollection {
   Status open_own_file(const TraceHead& head, std::string& first_event);
   void request_timelines(const std::string& job, const std::string& first_event);
   void store_piece(const TimelinePiece& piece);
-  // Returns the reason if the text cannot be added, and an empty string otherwise.
+  // If the text cannot be added, returns the reason; otherwise returns an empty string.
   std::string append(Sender& sender, const std::string& text);
   void finish_node(std::uint32_t node, const std::string& why);
   void end_if_complete();

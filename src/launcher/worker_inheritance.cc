@@ -17,8 +17,8 @@ Result<WorkerInheritance> WorkerInheritance::create(int local_rank, const std::s
   FARANDOLE_TRY_ASSIGN(inheritance.record,
                        Segment::create(kFlightRecordName, FlightRecorder::bytes_needed()));
   if (sources.worker_notices != nullptr) {
-    // If one of several launchers ends, the other launchers go on without its workers. So its
-    // workers must end with it.
+    // If one of several launchers ends, the other launchers continue the job without the workers of
+    // this launcher. So these workers must end together with their launcher.
     const bool may_outlive = sources.nodes == nullptr;
     FARANDOLE_TRY_ASSIGN(inheritance.launcher, sources.worker_notices->add_worker(
                                                    local_rank, may_outlive ? inheritance.output.ours

@@ -41,7 +41,7 @@ class WorkerSetup {
     WorkerDescriptors descriptors;
     int standard_output = -1;
     int standard_error = -1;
-    // Uses the descriptors that the caller has for this worker.
+    // Gives this worker those descriptors in `caller` that are for its local rank.
     void use_caller_descriptors(const CallerDescriptors& caller);
   };
   // Starts a worker. `nodes` is null if the job is on this host only. Errors: as start_process();

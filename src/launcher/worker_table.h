@@ -17,7 +17,8 @@
 
 namespace farandole {
 
-// Workers are named by their local ranks. A worker of an elastic job may not have started yet.
+// The functions name a worker by its local rank. A worker of an elastic job may not have started
+// yet.
 class WorkerTable {
  public:
   explicit WorkerTable(int workers) : workers_(static_cast<std::size_t>(workers)) {}

@@ -52,7 +52,7 @@ Offer offer_of(const Submission& submission, std::uint64_t id) {
   return offer;
 }
 
-// Why a message does not fit a receive; empty if it fits.
+// Returns why a message does not fit a receive; empty if it fits.
 std::string mismatch_text(const Offer& offer, int from_rank, const Submission& receive,
                           int to_rank) {
   if (offer.dtype == receive.dtype && offer.bytes == byte_count(receive)) return {};
@@ -226,7 +226,7 @@ void Mailbox::answer_offer(Peer& from_peer, const Offer& offer, const PostedRece
   finish_receive(*record, from_peer.rank, finished);
 }
 
-// Does nothing if the peer is gone.
+// Does nothing if this rank can make no more calls with the peer.
 void Mailbox::queue_envelope(Peer& to_peer, const Envelope& envelope, Record* completed_send) {
   if (to_peer.end_status) return;
   to_peer.unsent_envelopes.push_back({encode(envelope), completed_send});
@@ -290,8 +290,9 @@ Status Mailbox::handle_envelope(Peer& from_peer, std::span<const std::byte> byte
   FARANDOLE_TRY_ASSIGN(auto decoded, decode_envelope(bytes));
   if (auto* const offer = std::get_if<Offer>(&decoded.envelope))
     return handle_offer(from_peer, std::move(*offer), finished);
-  // If this rank's calls with the peer have ended, the envelope is ignored. After the death of
-  // another rank, the peer may not know yet that these calls have ended.
+  // If this rank can make no more calls with the peer (`end_status` says why), it ignores the
+  // envelope. The peer may still send envelopes, for example if it does not know yet that a third
+  // rank has died.
   if (from_peer.end_status) return {};
   if (const auto* const acceptance = std::get_if<Acceptance>(&decoded.envelope))
     return handle_acceptance(from_peer, acceptance->id, finished);

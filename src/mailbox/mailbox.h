@@ -59,8 +59,8 @@ class Mailbox {
   bool is_gone(int rank) const {
     return peers_[static_cast<std::size_t>(rank)].end_status.has_value();
   }
-  // Forgets the receives and the offers of a removed group. The senders do not wait for answers,
-  // because the offers contain the data of these messages.
+  // Forgets the receives and the offers of a removed group. The senders of these offers do not wait
+  // for answers, because the offers contain the data of the messages.
   void forget_group(GroupId group);
   // The same as end_peer(), for all peers. Later calls fail, too.
   void end(const Status& status, std::vector<Record*>& finished);
@@ -123,8 +123,8 @@ class Mailbox {
     std::string call_error;
 
     bool matches(const Offer& offer, int source) const;
-    // If no rank that may send the message is in the job any more, returns one of these ranks, to
-    // blame it. Otherwise empty.
+    // If no rank that may send the message is in the job any more, returns one of these ranks, so
+    // that the error can name it. Otherwise returns an empty value.
     std::optional<int> missing_source(const std::vector<Peer>& peers) const;
   };
 

@@ -366,9 +366,8 @@ std::vector<int> Membership::assign_ranks(std::vector<int> workers_without_rank)
       members_to_move.push_back(worker);
   }
   const auto may_get_rank_0 = [this](int worker) { return worker >= 0 && may_have_rank_0(worker); };
-  // A member that needs another rank anyway is the first choice for rank 0. A new launcher of node
-  // 0 may not know the ranks of all members. Members with unknown ranks are in
-  // `workers_without_rank`.
+  // A member that cannot keep its rank is the first choice for rank 0. A new launcher of node 0 may
+  // not know the ranks of all members. Members with unknown ranks are in `workers_without_rank`.
   for (std::vector<int>* workers : {&members_to_move, &ranks, &workers_without_rank}) {
     if (epoch_.number == 0 || may_get_rank_0(ranks[0])) break;
     const auto new_rank_0 = std::ranges::find_if(*workers, may_get_rank_0);

@@ -52,8 +52,8 @@ class Membership {
     std::chrono::seconds stopped_time_max{10};
     // How long the members wait for enough workers.
     std::chrono::seconds shortage_max{600};
-    // How long workers wait for others before the user is told which workers are late. If this is
-    // 0, the user is never told.
+    // How long workers wait for others before the user is told which workers are late. If this time
+    // is 0, the user is never told.
     std::chrono::seconds notice_after{10};
   };
 

@@ -14,7 +14,8 @@ namespace farandole {
 namespace {
 
 constexpr std::uint64_t kListenerId = 0;
-// A driver starts all nodes itself, so a notice about missing nodes is useful only after this time.
+// A driver starts all nodes itself, so they usually join soon. Only after this time, a notice about
+// missing nodes is useful.
 constexpr auto kNoticeDelayWithDriver = std::chrono::seconds(10);
 constexpr auto kLookUpInterval = std::chrono::seconds(1);
 // A launcher that replaces a lost one tries to listen at the same port. But the lost launcher may
@@ -221,8 +222,8 @@ Status FirstNode::handle(ConnectedLauncher& launcher, const NodeMessage& message
 Status FirstNode::handle_hello(ConnectedLauncher& launcher, TimePoint now, NodeEvents& news) {
   const RollCall::Verdict verdict =
       roll_call_.add_launcher(*launcher.hello, launcher.channel.peer().addresses);
-  // The node may have lost its earlier connection before we notice the loss. So wait for some time
-  // before the launcher is rejected.
+  // The node may have lost its earlier connection, and node 0 may not have noticed this loss yet.
+  // So wait for some time before the launcher is rejected.
   if (verdict.may_change && start_ && now < launcher.leave_deadline) return {};
   if (verdict.rejection.empty()) {
     launcher.node = static_cast<int>(launcher.hello->node);
@@ -237,9 +238,9 @@ Status FirstNode::handle_hello(ConnectedLauncher& launcher, TimePoint now, NodeE
   return {};
 }
 
-// A node whose workers have ended is not watched, because its launcher only waits for the other
-// nodes. Before the launcher reports that end, it may wait for processes that its workers have left
-// behind. That wait takes less than Silence::kTimeMax.
+// After a launcher has reported that its workers have ended, it is not watched, because it only
+// waits for the other nodes. Before this report, the launcher may wait for processes that its
+// workers have left behind. This wait takes less than Silence::kTimeMax.
 void FirstNode::check_silence(ConnectedLauncher& launcher, bool got_message, TimePoint now) {
   if (!must_send_heartbeats(launcher)) return;
   launcher.silence.record_check(got_message, now);
@@ -317,8 +318,8 @@ void FirstNode::handle_end(int node, const NodeEnded& ended, NodeEvents& news) {
   roll_call_.record_end(node, exit_code);
   NodeEnd& node_end = news.ends.emplace_back(node, exit_code, ended.report);
   for (std::string& line : node_end.report) line = escape_controls(line);
-  // In an elastic job, this end is no failure for the other nodes, which finish their parts of the
-  // job.
+  // In an elastic job, the end of one node is no failure for the other nodes: they finish their
+  // parts of the job.
   if (exit_code != 0 && !options_.is_elastic)
     report_failure(node, failure_of_end(node, exit_code), &news);
 }
@@ -348,9 +349,9 @@ void FirstNode::set_master_port() {
   }
 }
 
-// Returns the addresses at which the workers of the nodes can reach each other: those from which
-// the launchers have reached us. Other nodes can reach a node at this address, too, unless an
-// address translation is between them.
+// Returns the addresses at which the workers of the nodes can reach each other: the addresses from
+// which the launchers have connected to node 0. Other nodes can also reach a node at its address,
+// unless there is a network address translation (NAT) between them.
 std::vector<std::string> FirstNode::addresses_of_nodes() const {
   std::vector<std::string> addresses(static_cast<std::size_t>(options_.nodes));
   for (const auto& [id, launcher] : launchers_) {

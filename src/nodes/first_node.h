@@ -49,7 +49,7 @@ class FirstNode final : public NodeLink {
     std::optional<Hello> hello{};  // empty until the launcher has sent it
     bool is_rejected = false;
     bool waits_to_send = false;
-    Silence silence;  // begins when the launcher is accepted
+    Silence silence;  // counts from the time when the launcher is accepted
   };
 
   FirstNode(const TlsContext& context, const NodeOptions& options, EventSet events, TimePoint now);

@@ -14,7 +14,7 @@ namespace farandole {
 
 class Heartbeat {
  public:
-  static constexpr auto kInterval = std::chrono::seconds(2);  // between two messages
+  static constexpr auto kInterval = std::chrono::seconds(2);  // the pause between two messages
 
   explicit Heartbeat(TimePoint now) : next_time_(now + kInterval) {}
 
@@ -37,7 +37,7 @@ class Silence {
 
   explicit Silence(TimePoint now) : last_message_(now), last_check_(now) {}
 
-  // Call it each time after all messages that have arrived were read.
+  // Call it each time when all messages that have arrived are read.
   void record_check(bool got_message, TimePoint now) {
     // If much time has passed since the last check, this process was stopped. The other launcher
     // may have been stopped, too, so the time without messages counts from now.

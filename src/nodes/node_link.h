@@ -40,9 +40,9 @@ struct NodeEvents {
   std::vector<FailedNode> failures;  // failures of other nodes' parts of the job
   std::vector<NodeEnd> ends;         // node 0: other nodes whose workers have all ended
   std::vector<WorkerExit> exits;     // node 0: workers of other nodes that have ended
-  std::vector<NodeChange> changes;   // node 0 of an elastic job: in the order of time
+  std::vector<NodeChange> changes;   // node 0 of an elastic job: the earliest first
   std::vector<std::unique_ptr<Connection>> workers;  // node 0: workers that have connected
-  bool no_more_nodes_expected = false;  // node 0's new launcher: rejects lost nodes from now on
+  bool no_more_nodes_expected = false;  // new launcher of node 0: it now rejects lost nodes
   bool node_0_is_back = false;          // another node: node 0 has a new launcher
   // All other messages of the other launchers: WorkersWanted, WorkerStart …
   std::vector<NodeMessage> messages;

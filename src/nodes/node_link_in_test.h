@@ -33,7 +33,7 @@ class NodeLinkInTest final : public NodeLink {
   int descriptor() const override { return -1; }
   TimePoint deadline() const override { return TimePoint::max(); }
 
-  std::vector<std::pair<int, NodeMessage>> sent_messages;  // by node; −1: tell()
+  std::vector<std::pair<int, NodeMessage>> sent_messages;  // with the node; −1: sent by tell()
   std::set<int> disconnected_nodes;                        // nodes that are not connected
   std::optional<Start> start;
   std::vector<NodeFailure> failures;  // report_failing()

@@ -29,7 +29,7 @@ constexpr const char* kInvalidName = "nobody..invalid";
 struct Launcher {
   std::unique_ptr<NodeLink> link;
   std::vector<std::string> notices{};
-  std::vector<std::string> failures{};  // `why` of each
+  std::vector<std::string> failures{};  // the `why` of each failure
   std::optional<FailedNode> last_failure{};
   std::vector<NodeEnd> ends{};
   std::vector<NodeChange> changes{};
@@ -505,7 +505,7 @@ class NodeLinksWithDriver : public NodeLinks {
 TEST_F(NodeLinksWithDriver, TheOthersFindTheNewLauncherOfNodeZero) {
   begin_job();
   lose_node_0();
-  node_1().link->report_end(3, {"why"});  // the new launcher must learn this
+  node_1().link->report_end(3, {"why"});  // the new launcher of node 0 must get this report
   for (int i = 0; i < 20; ++i) advance();
   EXPECT_FALSE(node_1().link->outcome().has_value());
   Launcher& node_0 = add_first_node_of_elastic_job(

@@ -28,8 +28,8 @@ std::size_t lines_that_fit(auto line, std::size_t bytes) {
   return count;
 }
 
-// Lists the fields of each message, once for reading and writing: `visit` reads or writes each
-// field.
+// Calls `visit` for each field of a message. `visit` either reads or writes the field, so the
+// fields are listed only once.
 void visit_fields([[maybe_unused]] auto& visit, [[maybe_unused]] auto& message) {
   using Message = std::remove_cvref_t<decltype(message)>;
   if constexpr (std::is_same_v<Message, Hello>)

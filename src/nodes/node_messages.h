@@ -75,7 +75,7 @@ struct NodeFailure {
   std::uint32_t first_rank = 0;                // the lowest rank of this node
   std::uint32_t ranks = 0;                     // how many ranks this node has
   // Whether this failure has caused the other failure. If several ranks of this node have failed,
-  // the other node may blame a different one than `rank`.
+  // the other node may blame one of them that is not `rank`.
   bool has_caused(const NodeFailure& other) const {
     if (!rank || !other.blamed_rank) return false;
     const bool blames_this_node =

@@ -75,7 +75,7 @@ struct NodeFlagValues {
   std::optional<std::string> secret;  // --secret
 };
 
-// Checks the flags of a job over several nodes: either all of them must be given, or no flag.
+// Checks the flags of a job over several nodes: the user must give either all of them or none.
 // Returns nothing if no flag is given. The caller fills in workers, host, port and time-out. A pure
 // function. Errors: kFixCall.
 Result<std::optional<NodeOptions>> parse_node_options(const NodeFlagValues& flag_values);

@@ -201,7 +201,8 @@ Status OtherNode::handle(const NodeMessage& message, NodeEvents& news) {
   }
   if (const auto* start = std::get_if<Start>(&message); start != nullptr && !start_) {
     const auto node = static_cast<std::size_t>(options_.node);
-    // A running elastic job has this node and the nodes that have joined before it.
+    // If the job is a running elastic job, the message lists this node and all nodes that joined
+    // before it.
     const bool is_expected_job =
         start->has_begun ? node < start->workers.size()
                          : start->workers.size() == static_cast<std::size_t>(options_.nodes);

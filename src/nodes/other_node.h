@@ -55,7 +55,7 @@ class OtherNode final : public NodeLink {
 
   const TlsContext& context_;
   NodeOptions options_;
-  Endpoint endpoint_;  // that of options_, or the address that was reached
+  Endpoint endpoint_;  // the endpoint of options_, or the address that was reached
   EventSet events_;
   TimePoint start_deadline_;
   TimePoint next_dial_;
@@ -76,7 +76,7 @@ class OtherNode final : public NodeLink {
   // Set while a new launcher may still replace the lost launcher of node 0.
   std::optional<TimePoint> node_0_return_deadline_;
   std::string why_lost_;
-  std::optional<NodeEnded> node_ended_;  // sent to node 0
+  std::optional<NodeEnded> node_ended_;  // the message that was sent to node 0
   std::uint64_t next_id_ = 0;
 };
 

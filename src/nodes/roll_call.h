@@ -22,8 +22,8 @@ std::string waiting_text(const std::vector<int>& missing, int nodes);
 
 class RollCall {
  public:
-  // In a new object, node 0 has joined. `own_hello` describes node 0. If node 0 replaces a lost
-  // launcher, the job is complete, and the nodes that took part in it may join again.
+  // In a new object, only node 0 has joined. `own_hello` describes node 0. If node 0 replaces a
+  // lost launcher, the job is complete, and the nodes that took part in it may join again.
   explicit RollCall(const Hello& own_hello, const std::optional<Replacement>& replaces = {});
 
   struct Verdict {

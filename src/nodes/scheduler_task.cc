@@ -13,7 +13,8 @@
 namespace farandole {
 namespace {
 
-// The variables that a scheduler or launcher sets; an empty name if it sets none.
+// The name of a scheduler or launcher, and the names of the variables that it sets. The name of a
+// variable that it does not set is empty.
 struct SchedulerVariables {
   std::string_view scheduler;
   const char* node;

@@ -25,8 +25,8 @@ struct SchedulerTask {
 // like getenv. An empty value counts as not set. Errors: kFixCall if the values make no sense.
 Result<std::optional<SchedulerTask>> find_scheduler_task(const Environment& environment);
 
-// Returns the beginning of an error text: the number of processes of the scheduler's job. Call it
-// only if this number is known.
+// Returns the words with which an error text begins: they say how many processes the scheduler's
+// job has. Call it only if this number is known.
 std::string number_of_processes_text(const SchedulerTask& task);
 
 struct CompletedFlagValues {

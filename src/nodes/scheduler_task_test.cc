@@ -102,7 +102,7 @@ TEST(SchedulerTaskTest, SrunMayAlsoSetThePmiVariables) {
   variables["PMI_RANK"] = "0";
   variables["PMI_SIZE"] = "2";
   EXPECT_EQ((*task_of(variables))->scheduler, "srun");
-  // srun has started mpiexec on one host, and mpiexec the process.
+  // srun has started mpiexec on one host, and mpiexec has started the process.
   variables["PMI_SIZE"] = "4";
   EXPECT_EQ((*task_of(variables))->scheduler, "MPICH's mpiexec");
 }

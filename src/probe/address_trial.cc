@@ -35,7 +35,7 @@ ConnectFailure classify_failure(const std::string& error, bool was_connected) {
       error_contains(ENETDOWN))
     return ConnectFailure::kNoRoute;
   if (error_contains(EACCES) || error_contains(EPERM))
-    return ConnectFailure::kNoRoute;  // a firewall on this host rejects
+    return ConnectFailure::kNoRoute;  // a firewall on this host rejects the packets
   if (was_connected) return ConnectFailure::kTurnedAway;
   return error_contains(ETIMEDOUT) ? ConnectFailure::kNoAnswer : ConnectFailure::kOther;
 }

@@ -220,7 +220,7 @@ void Examiner::try_all_addresses() {
 // Measures the two directions of a pair one after the other, because both directions use the
 // processors of both hosts.
 void Examiner::measure_all() {
-  std::size_t addresses_max = 1;  // of one host
+  std::size_t addresses_max = 1;  // the most addresses of one host
   for (const HostProbe& probe : probes_)
     if (probe.report.facts)
       addresses_max = std::max(addresses_max, probe.report.facts->addresses.size());

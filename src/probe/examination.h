@@ -20,7 +20,7 @@ struct ExaminationPlan {
   std::vector<std::string> settings;     // "NAME=value", for the probes on all hosts
   std::string ports;                     // the ports of jobs, from settings or environment
   std::chrono::seconds start_timeout{};  // how long a host has to answer
-  bool shows_progress = false;           // needs a terminal as standard error
+  bool shows_progress = false;           // if true, standard error must be a terminal
 };
 
 // Examines the hosts. If a host cannot be started or stops answering, the survey has the reason,

@@ -67,7 +67,7 @@ class MeasuringEnd {
   MeasuringEnd(Connection& connection, const ExchangeOptions& options, TimePoint now);
 
   // Does all that can be done now. Returns the result when it is complete. Errors: those of the
-  // connection; kRebuildGroup if the other end sends a message that does not fit.
+  // connection; kRebuildGroup if the other end sends a message that it may not send at this point.
   Result<std::optional<Measurement>> advance(TimePoint now);
   bool wants_to_send() const { return is_streaming() || messages_.has_unsent(); }
   // Whether all small messages came back, so that only the stream is missing.
@@ -97,7 +97,8 @@ class AnsweringEnd {
   explicit AnsweringEnd(Connection& connection) : connection_(connection), messages_(connection) {}
 
   // Does all that can be done now. The connection must be closed after an error. Errors: those of
-  // the connection; kRebuildGroup if the other end sends a message that does not fit.
+  // the connection; kRebuildGroup if the other end sends a message that it may not send at this
+  // point.
   Status advance(TimePoint now);
   bool wants_to_send() const { return messages_.has_unsent(); }
   // advance() must be called at this time even if nothing arrives. TimePoint::max() means that this

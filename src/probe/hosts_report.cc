@@ -19,7 +19,7 @@ namespace {
 constexpr std::size_t kTableHostsMax = 8;
 constexpr std::size_t kProblemsMax = 20;
 constexpr int kGap = 2;             // spaces between two columns
-constexpr int kCellColumnsMin = 8;  // no column is narrower
+constexpr int kCellColumnsMin = 8;  // the smallest width of a column
 constexpr std::string_view kUnknown = "-";
 
 // A row of a table: its first cell is a label, and each other cell belongs to a host. A cell may

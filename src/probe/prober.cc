@@ -46,7 +46,7 @@ namespace {
 
 constexpr auto kSecretTimeMax = std::chrono::seconds(60);
 constexpr std::size_t kTrialsAtOnce = 8;
-constexpr std::size_t kHandshakesMax = 1024;  // a host may try many of our addresses together
+constexpr std::size_t kHandshakesMax = 1024;  // many attempts may come at the same time
 
 TimePoint time_now() { return std::chrono::steady_clock::now(); }
 

@@ -68,7 +68,7 @@ struct Attempt {
 };
 
 struct ClockReading {
-  double offset_seconds = 0;  // wall clock there = wall clock here + offset
+  double offset_seconds = 0;  // wall clock of this host − wall clock of `farandole doctor`
   double error_seconds = 0;   // the largest possible error of the offset
 };
 

@@ -301,7 +301,7 @@ using UnknownNames = std::map<std::string, std::map<std::size_t, HostNumbers>>;
 UnknownNames unknown_names(const Survey& survey) {
   UnknownNames hosts_by_name;
   for (std::size_t named_host = 0; named_host < survey.hosts.size(); ++named_host) {
-    if (!survey.hosts[named_host].facts) continue;  // its failed start is another problem
+    if (!survey.hosts[named_host].facts) continue;  // another function reports the failed start
     for (std::size_t number = 0; number < survey.hosts.size(); ++number) {
       const HostReport& host = survey.hosts[number];
       if (!host.facts) continue;
@@ -362,8 +362,8 @@ std::string working_interfaces(const Survey& survey) {
   return join_text(chosen_interfaces, ",");
 }
 
-// Returns the range of all IPv4 or IPv6 addresses if all hosts have such addresses and all of these
-// work. Otherwise empty.
+// If each host has addresses of the wanted kind (IPv4 or IPv6) and all of them work, returns the
+// range of all addresses of this kind. Otherwise, the result is empty.
 std::string working_family(const Survey& survey, bool wants_v6) {
   for (std::size_t to = 0; to < survey.hosts.size(); ++to) {
     const auto& facts = survey.hosts[to].facts;

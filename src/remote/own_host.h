@@ -10,8 +10,8 @@ namespace farandole {
 // Returns an entry for this host, with its host name and 0 slots.
 HostEntry own_host();
 
-// Whether an entry means this host and user: localhost, an address of this host, or its host name,
-// without a user.
+// Whether an entry means this host and this user. Such an entry names no user, and its name is
+// localhost, an address of this host, or the host name of this host.
 bool is_own_host(const HostEntry& host);
 
 // The path of our program, which the other hosts must have, too.

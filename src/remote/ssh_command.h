@@ -17,7 +17,7 @@ struct SshOptions {
 };
 
 // The largest number of connections that are made at the same time. If all of them go through one
-// jump host, its sshd rejects some connections once there are 10 (MaxStartups).
+// jump host, the sshd of this host rejects some of them as soon as there are 10 (MaxStartups).
 inline constexpr std::ptrdiff_t kSshConnectionsMax = 8;
 inline constexpr int kSshError = 255;  // the exit code of ssh if the connection fails or ends
 

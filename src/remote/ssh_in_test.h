@@ -38,7 +38,8 @@ exec sh -c "$3"
   SshInTest(const SshInTest&) = delete;
   SshInTest& operator=(const SshInTest&) = delete;
 
-  // `script` runs before the command, which is its third argument. It may end the shell.
+  // `script` runs before the command, and gets the command as its third argument. If the script
+  // ends the shell, the command does not run.
   void set_host_script(const std::string& host, const std::string& script) const {
     write("answers/" + host, script + "\n");
   }
@@ -48,7 +49,7 @@ exec sh -c "$3"
   }
   // A folder for the files of a test. It is removed at the end.
   const std::string& folder() const { return folder_; }
-  // With which arguments ssh was started, in one line for each start.
+  // The arguments of all calls of ssh, in one line for each call.
   std::string arguments() const {
     std::ifstream file(folder_ + "/arguments");
     return {std::istreambuf_iterator<char>(file), {}};

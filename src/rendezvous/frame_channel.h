@@ -43,8 +43,8 @@ class FrameChannel final : public StoreChannel {
     std::uint64_t bytes_queued = 0;  // total bytes of all frames so far
     std::uint64_t bytes_sent = 0;    // how many of these bytes have left this process
     std::uint64_t frames_queued = 0;
-    // Whether the message of the last try_send() is queued, so that a repeated call need not queue
-    // it.
+    // Whether the message of the last try_send() is queued, so that a repeated call does not queue
+    // the message again.
     bool try_send_has_queued = false;
     FrameHeaderReader header_reader;
     Bytes message;  // the message of the frame whose header was read last

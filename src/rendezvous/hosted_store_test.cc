@@ -64,7 +64,7 @@ TEST(HostedStore, RanksOfAllHostsUseIt) {
   EXPECT_EQ(connect_store(place, 2)->wait("key", long_limit())->size(), 3U);
 }
 
-// Other formations and completed formations are not affected.
+// Formations that the rank has completed or left go on.
 TEST(HostedStore, ARankThatEndsFailsTheFormationsInWhichItTakesPart) {
   const std::string place = free_place();
   const auto own_store = open_store(place);

@@ -103,7 +103,7 @@ TEST(NamedStore, AnOwnerThatCannotAcceptARankReportsIt) {
   ASSERT_TRUE(accepted_rank->set(keys::member(1, 0), {}).ok());
   Descriptor last_free(::fcntl(0, F_DUPFD_CLOEXEC, 0));
   const NoFreeDescriptors no_free_descriptors;
-  last_free.reset();  // one descriptor remains: rejected_rank uses it, so accept() fails
+  last_free.reset();  // rejected_rank takes the last descriptor, so accept() fails
   const auto rejected_rank = UnixListener::connect(name);
   ASSERT_TRUE(rejected_rank.ok()) << rejected_rank.status().message();
   const std::string failure = failure_in(*accepted_rank);

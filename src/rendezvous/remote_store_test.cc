@@ -138,7 +138,7 @@ TEST(RemoteStore, WaitsForAServerThatStartsLaterAndForItsName) {
   };
   wait_for_look_ups(2);
   is_known = true;
-  wait_for_look_ups(4);  // the client has already failed to connect
+  wait_for_look_ups(4);  // so the client has failed to connect at least once
   ServingThread serving(0, context().get(), {.port_first = port, .port_last = port});
   client.join();
 }
@@ -226,7 +226,7 @@ TEST(RemoteStore, AMemberThatReadsNoAnswersIsCutOff) {
       StoreRequest{StoreRequestKind::kAdd, 600, {"sent"}, {}, 1, {}}.encode();
   ASSERT_TRUE(silent_channel.send(last_request, {}, test_deadline()).ok());
   while (healthy_client->add("sent", 0).value() == 0)
-    continue;  // until the server has read all waits
+    continue;  // until the server has read all requests
   ASSERT_TRUE(healthy_client->set("big", Bytes(kStoreValueBytesMax)).ok());
   while (serving.complaints().empty()) ASSERT_TRUE(healthy_client->add("count", 1).ok());
   EXPECT_THAT(serving.complaints(),

@@ -17,7 +17,7 @@ namespace farandole {
 namespace {
 
 constexpr int kEventsPerCall = 64;
-constexpr int kRequestsPerTurn = 16;  // after so many requests, the server serves another client
+constexpr int kRequestsPerTurn = 16;  // requests that are served before another client's turn
 constexpr std::size_t kWaitsPerClientMax = 1024;
 // An upper bound for the size of a reply without its values.
 constexpr std::size_t kReplyHeadBytesMax = 64;
@@ -312,8 +312,8 @@ void StoreServer::update_watched_events(std::uint64_t id, Client& client) {
   client.complaint = std::string("epoll_ctl failed: ") + std::strerror(errno);
 }
 
-// Remembers a key that the client has set. If there are many, first forgets the removed keys, so
-// that the list stays short even after many formations.
+// Remembers a key that the client has set. If the list of these keys is long, first drops the keys
+// that were removed from the Store, so that the list stays short even after many formations.
 void StoreServer::remember_key(Client& client, const std::string& key) const {
   constexpr std::size_t kKeysUntilCleanup = 64;
   if (client.keys.size() >= kKeysUntilCleanup) erase_missing_keys(client.keys);

@@ -28,7 +28,7 @@ struct StoreWait {
   bool awaits(const std::string& key) const { return key == keys[first_missing] || key == end_key; }
 };
 
-// Owned by the table and by unsent answers.
+// A value in the table. The table and the unsent answers own it.
 using SharedStoreValue = std::shared_ptr<const LocalValue>;
 
 // Only one thread at a time may use it. Errors: those of Store.

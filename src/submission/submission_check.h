@@ -21,9 +21,9 @@ inline constexpr std::string_view kAutomaticNameInfix = ".noname.";
 inline constexpr std::size_t kChannelBytesMax = 256;
 
 // Checks whether the submission can be announced to its group at all. Errors: kFixCall with the
-// value, for an unknown number of an operation, dtype, device or reduce op; for a name or shape out
-// of bounds; for a reserved name; if `rank` is not one of the group's `ranks`; if the peer of a
-// message is not another rank of the group.
+// value, for an unknown number of an operation, dtype, device or reduce op; for a name that is too
+// long or reserved; for an invalid shape; if `rank` is not one of the group's `ranks`; if the peer
+// of a message is not another rank of the group.
 Status check_submission(const Submission& submission, std::span<const int> ranks, int rank);
 // Checks whether a submission that has passed check_submission() can run, as far as this rank can
 // see. Errors: kFixCall with the value. The caller must announce the error, because the other ranks

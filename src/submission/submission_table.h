@@ -79,7 +79,7 @@ class SubmissionTable {
  private:
   // The unnamed calls of one operation.
   struct UnnamedCalls {
-    std::uint32_t count = 0;          // how many there were since the last join of all ranks
+    std::uint32_t count = 0;          // the number of calls since the last join of all ranks
     std::uint64_t next_index = 0;     // the index in the next automatic name
     std::size_t untaken_results = 0;  // also counts the results of dropped calls
   };

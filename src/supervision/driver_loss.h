@@ -23,8 +23,8 @@ class DriverLoss {
   bool is_lost() const { return lost_at_.has_value(); }
 
   enum class Verdict { kGoOn, kEndAtNextCommit, kEndNode };
-  // `node_0_ends` is true if this node is node 0, or if node 0 ends or is lost. Only one call
-  // returns another verdict than kGoOn; all later calls return kGoOn.
+  // `node_0_ends` is true if this node is node 0, or if node 0 ends or is lost. At most one call
+  // returns another verdict than kGoOn. All calls after it return kGoOn.
   Verdict verdict(bool node_0_ends, TimePoint now) {
     if (!lost_at_ || is_decided_) return Verdict::kGoOn;
     is_decided_ = node_0_ends || now >= *lost_at_ + kNode0MessageTimeout;

@@ -118,8 +118,8 @@ Actions Supervision::worker_continued(int local_rank) {
 }
 
 Actions Supervision::signal_received(int signal, TimePoint now) {
-  // SIGPIPE comes again and again while our output has no reader. It is no second request of the
-  // user.
+  // SIGPIPE comes again and again while our output has no reader. So a repeated SIGPIPE does not
+  // mean that the user has sent a second signal.
   if (signal == SIGPIPE && has_signalled()) return {};
   // Ctrl-C may first end the reader of our output, and then reach us. So a signal shortly after
   // SIGPIPE may belong to the same Ctrl-C.
@@ -128,7 +128,8 @@ Actions Supervision::signal_received(int signal, TimePoint now) {
   last_signal_time_ = now;
   if (is_same_signal || is_finished()) return {};
   // If the user sends a signal to all nodes, another node may report the signal before this
-  // launcher gets it. In this case, our workers got the signal when the report arrived.
+  // launcher gets it. In this case, this launcher sent the signal to its workers when the report
+  // arrived.
   if (state_ == State::kSignalled && ending_signal_ == 0) {
     ending_signal_ = signal;
     return {};

@@ -63,8 +63,9 @@ class Supervision {
   Actions end_at_next_commit(const std::string& why, Duration limit, TimePoint now);
   bool ends_at_next_commit() const { return state_ == State::kLastStep; }
 
-  // Call these when a signal has stopped a worker and when the worker continues. Do not call
-  // worker_stopped() for a stop that the user requested for the whole job.
+  // Call worker_stopped() when a signal has stopped a worker, and worker_continued() when the
+  // worker runs again. Do not call worker_stopped() for a stop that the user requested for the
+  // whole job.
   Actions worker_stopped(int local_rank, int signal);
   Actions worker_continued(int local_rank);
   // Call it for a signal that asks the job to end: SIGINT, SIGTERM, SIGHUP or SIGQUIT. Call it with

@@ -130,7 +130,7 @@ CoreDivision divide_cores(const std::vector<Core>& cores, std::optional<int> quo
   // If the kernel did not report the cores that we may use, no worker can be bound.
   if (cores.empty()) division.bind_to = BindTo::kNone;
   const std::vector<CoreRange> parts = divide(cores, workers, division.bind_to);
-  std::map<int, int> workers_of_part;  // by the first core of the part
+  std::map<int, int> workers_of_part;  // the key is the first core of the part
   for (const CoreRange& part : parts) ++workers_of_part[part.first];
   for (const CoreRange& part : parts) {
     const int share = part.count / workers_of_part[part.first];

@@ -39,9 +39,9 @@ struct CoreDivision {
 //
 // kCore: all parts have the same size, each part lies within one socket, and the parts are as large
 // as possible under these rules. If there are fewer workers than sockets, a part is an equal number
-// of whole sockets. If there are more workers than cores, each worker gets one core, and the
-// numbers of workers of two cores differ by at most 1. kSocket: each socket gets workers in
-// proportion to its number of cores.
+// of whole sockets. If there are more workers than cores, each worker gets one core, and the number
+// of workers per core differs by at most 1. kSocket: each socket gets workers in proportion to its
+// number of cores.
 CoreDivision divide_cores(const std::vector<Core>& cores, std::optional<int> quota, int workers,
                           BindTo bind_to);
 

@@ -15,7 +15,7 @@ namespace {
 // The largest block that the C library keeps by default (mallopt(3), M_MMAP_THRESHOLD).
 constexpr std::size_t kDefaultKeptBytes = std::size_t{32} << 20;
 
-// From glibc 2.35 on, thresholds may be above 32 MiB, and malloc can use huge pages.
+// Since glibc 2.35, the threshold may be above 32 MiB, and malloc can use huge pages.
 bool c_library_keeps_large_blocks() {
   std::array<char, 64> version{};
   int major = 0;

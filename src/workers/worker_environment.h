@@ -56,7 +56,8 @@ std::vector<EnvironmentVariable> default_variables(int threads);
 std::optional<EnvironmentVariable> kept_memory_variable(
     std::size_t kept_bytes, const std::vector<EnvironmentVariable>& given_variables);
 
-// Whether a text can be the name of a variable: letters, digits and _, and no digit first.
+// Whether a text can be the name of a variable: it has only letters, digits and _, and does not
+// begin with a digit.
 bool is_variable_name(std::string_view name);
 
 // Returns "NAME=value" lines for execve. A later list overrides the earlier ones.

@@ -199,7 +199,7 @@ Result<StartedProcess> start_process(const ProcessPlan& plan) {
     if (::write(write_end.get(), &failure, sizeof(failure)) < 0) ::_exit(126);
     ::_exit(127);
   }
-  ::setpgid(pid, pid);  // the child does the same, but we may signal the group before that
+  ::setpgid(pid, pid);  // the child calls it, too, but perhaps too late for a signal
   write_end.reset();
   if (const auto failure = read_failure(read_end)) {
     ::waitpid(pid, nullptr, 0);

@@ -77,7 +77,7 @@ TEST(WorkerProcess, HasEmptyInputAndItsOwnProcessGroup) {
 }
 
 TEST(WorkerProcess, InheritsOnlyItsOwnDescriptors) {
-  // The worker has our pipe as descriptors 1 and 2 only.
+  // In the worker, only the descriptors 1 and 2 refer to our pipe.
   const EndedProcess result = run_shell(
       "readlink /proc/$$/fd/* | grep -cF $(readlink /proc/$$/fd/1); "
       "readlink /proc/$$/fd/* | grep memfd: | sort",

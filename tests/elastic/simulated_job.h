@@ -31,7 +31,7 @@ enum class Fault {
   kWorkerEnds,
   kWorkerStops,
   kLauncherKilled,
-  kAllButOneKilled,  // all launchers except the launcher of node 0 and one other
+  kAllButOneKilled,  // only two launchers are left: that of node 0 and one other
   kCutFromNode0,
   kCutFromEachOther,  // two nodes that both reach node 0
   kCutFromOthers,     // a node reaches only node 0

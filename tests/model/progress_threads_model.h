@@ -23,7 +23,7 @@ class Driver {
   // Goes on to the next checkpoint. Returns false at the end. `time` becomes 1 when the holder's
   // time limit is over; it is null if the holder has no limit.
   bool advance(const Ghost* time);
-  // Runs one round, without sleeping. Returns true if the round took over or finished a call.
+  // Runs one round, without sleeping. Returns true if the round took new calls or finished a call.
   bool run_round();
 
  private:

@@ -53,9 +53,9 @@ class JaxState(State):
     copies everything except jax.Array objects, which never change. If the program donates a saved
     array, JAX copies the array, so donation saves no memory here.
 
-    sync() sends the exact bits of arrays, and everything else as pickled objects. If a value
-    contains a jax.Array, it must be a pytree with the same paths, shapes and dtypes on all ranks.
-    Each rank keeps its own containers and functions. A value without arrays may differ between the
+    sync() sends the exact bits of arrays, and everything else as pickled objects. A value that
+    contains a jax.Array must be a pytree with the same paths, shapes and dtypes on all ranks. Each
+    rank keeps its own containers and functions. A value without arrays may differ between the
     ranks; all ranks get the value of rank 0.
 
     An object of Flax NNX, such as a model, an optimizer or a metric, stays the same object. Its

@@ -11,8 +11,8 @@ from farandole.jax.primitive import wait_for_programs
 
 
 def find_cause(error: Exception) -> Exception:
-    """Return the error of the call that has made a compiled program fail with this error, if there
-    is such a call. Return any other error unchanged. First wait for the programs that are still
+    """If a call inside a compiled program failed and JAX raised `error` because of it, return the
+    error of that call. Otherwise, return `error` itself. First wait for the programs that are still
     running, because this process can leave the job only after they have ended."""
     with contextlib.suppress(jax.errors.JaxRuntimeError):
         wait_for_programs()

@@ -92,8 +92,8 @@ class _OrderedCallEffect(_CallEffect):
     pass
 
 
-# Without the unordered effect, JAX would start a program from lower().compile() on a fast path that
-# loses the token, which keeps the calls in order.
+# Without the unordered effect, JAX would start a program from lower().compile() on a fast path.
+# That path loses the token by which XLA keeps the calls in order.
 _ORDERED_EFFECT, _UNORDERED_EFFECT = _OrderedCallEffect(), _CallEffect()
 effects.ordered_effects.add_type(_OrderedCallEffect)
 for _effect_set in (
@@ -123,7 +123,7 @@ def bind(call: TracedCall, inputs: Sequence[Any]) -> list[Any]:
 
 def wait_for_programs() -> None:
     """Wait until all compiled programs that are running have finished their calls. If a program has
-    failed, raise its error once."""
+    failed, raise its error, but only the first time."""
     try:
         jax.effects_barrier()
     except jax.errors.JaxRuntimeError:

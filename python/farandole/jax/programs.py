@@ -5,9 +5,10 @@ ranks. Most programs turn out to be the same as before. So this module keeps the
 elastic job, and returns them instead of compiling the same text again.
 
 Each call in a program has the program's number, which is a digest of the program's text.
-farandole.core knows for which job a number is valid, and rejects the calls of all other programs. A
-number becomes valid for a job only when a program that was traced in this job has the same text. So
-a program that contains the size of an earlier job can never make a call.
+farandole.core knows for which job a number is valid, and rejects a call if its program's number is
+not valid for the present job. A number becomes valid for a job only when a program that was traced
+in this job has the same text. So a program that contains the size of an earlier job can never make
+a call.
 
 The module replaces `jax._src.compiler.compile_or_get_cached`, which is not public.
 """

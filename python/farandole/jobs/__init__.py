@@ -92,8 +92,8 @@ def run(
         kwargs: Keyword arguments of fn.
         n: The number of workers. The default is 1; if hosts are given, the default is the number of
             their slots.
-        hosts: The hosts on which the workers run, and how many each can have, such as
-            "host1:4,host2:4". Other hosts than this one are reached over ssh.
+        hosts: The hosts on which the workers run, and how many workers each host can have, such as
+            "host1:4,host2:4". Hosts other than this one are reached over ssh.
         hostfile: The path of a file with the hosts, instead of `hosts`.
         ssh_port: The port of ssh on the hosts.
         ssh_identity_file: The path of the private key for ssh.
@@ -102,7 +102,8 @@ def run(
             not the variables that the launcher sets, such as RANK.
         prefix: Text before every line of a worker's output; "{rank}" stands for its rank.
         output_dir: A folder for files with the output of each rank.
-        start_timeout: How many seconds init() waits for other ranks, and the launcher for a host.
+        start_timeout: How many seconds init() waits for other ranks, and how many the launcher
+            waits for a host.
         executable: Another Python, which must have the packages that fn needs. All hosts must have
             it at the same path. The default is the Python of this process.
         min_workers: Makes the job elastic: the job goes on as long as at least `min_workers`
@@ -197,8 +198,8 @@ class Workers(Sequence[Worker]):
 
     @property
     def messages(self) -> str:
-        """The launcher's messages so far, such as the first cause of a failure, or which rank waits
-        for which."""
+        """The launcher's messages so far, such as the first cause of a failure, or a line that says
+        which rank waits for which."""
         return self._job.messages.text()
 
     def __repr__(self) -> str:
@@ -272,15 +273,16 @@ def launch_workers(
         target: A function, the path of a Python script, or a list of a program and its arguments.
         args: Arguments of the function, the script or the program.
         kwargs: Keyword arguments of the function.
-        hosts: The hosts on which the workers run, and how many each can have, such as
-            "host1:4,host2:4". Other hosts than this one are reached over ssh.
+        hosts: The hosts on which the workers run, and how many workers each host can have, such as
+            "host1:4,host2:4". Hosts other than this one are reached over ssh.
         hostfile: The path of a file with the hosts, instead of `hosts`.
         ssh_port: The port of ssh on the hosts.
         ssh_identity_file: The path of the private key for ssh.
         ssh_accept_new_hosts: Whether ssh accepts the keys of hosts that it does not know yet.
         env: Environment variables for the workers. They override the variables of this process, but
             not the variables that the launcher sets, such as RANK.
-        start_timeout: How many seconds init() waits for other ranks, and the launcher for a host.
+        start_timeout: How many seconds init() waits for other ranks, and how many the launcher
+            waits for a host.
         executable: Another Python, which must have the packages that the function needs. All hosts
             must have it at the same path. The default is the Python of this process.
 
@@ -346,7 +348,7 @@ def stop_workers(workers: Workers, grace_time: float = 10) -> None:
     job.end(signal.SIGTERM)
     # The launcher kills the workers at the second signal. The second signal must differ from the
     # first one, or come after a pause. If a script has started this program in the background, the
-    # launcher ignores SIGINT. So send SIGTERM again, after a pause.
+    # launcher ignores SIGINT. In this case, send SIGTERM a second time, after a pause.
     second_signal, pause_s = signal.SIGINT, seconds
     if job.ignores_interrupts:
         second_signal, pause_s = signal.SIGTERM, max(seconds, _SAME_SIGNAL_SECONDS)
@@ -397,7 +399,7 @@ def _function_job(
     output_flags: Sequence[str] | None,
 ) -> LaunchedJob:
     """Make a job that calls a function. If output_flags is None, this process captures the output
-    of the workers; otherwise the launcher shows it as the flags say."""
+    of the workers; otherwise the launcher shows the output as these flags say."""
     function, args, kwargs = call
     if not callable(function):
         raise CallError(f"expected a function; got {function!r}")
@@ -412,7 +414,7 @@ def _function_job(
             f"pickled: {type(error).__name__}: {error}"
         ) from error
     workers = _make_workers(n, settings, runs_function=True)
-    count = len(workers) or n  # None without n, if the hosts will be found later
+    count = len(workers) or n  # None if n is not given and the hosts will be found later
     size_flags = [] if count is None else ["-n", str(count)]
     return LaunchedJob(
         JobPlan(
@@ -486,8 +488,8 @@ def _make_workers(n: int | None, settings: _Settings, runs_function: bool) -> li
 
 
 def _end_after_error(job: LaunchedJob, error: BaseException) -> None:
-    """End the job after an error. Another Ctrl-C makes the launcher kill the workers that still
-    run."""
+    """End the job after an error. If the user presses Ctrl-C during this time, the launcher kills
+    the workers that still run."""
     job.end(signal.SIGINT if isinstance(error, KeyboardInterrupt) else signal.SIGTERM)
     while job.is_alive():
         try:

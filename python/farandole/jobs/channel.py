@@ -14,8 +14,8 @@ import socket
 import struct
 from collections.abc import Iterable, Iterator
 
-# 16 random bytes, written as hexadecimal text. So even a pickle with the code of this module does
-# not contain these bytes.
+# 16 random bytes, written here as hexadecimal text. So the bytes themselves do not occur in the
+# code of this module, nor in a pickle that contains this code.
 _MARK = bytes.fromhex("8d1f5b0e93c7426aa2e04f7719d6b83c")
 _PEEK_BYTES_MAX = 1 << 16
 

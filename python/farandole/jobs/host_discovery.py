@@ -67,7 +67,7 @@ class HostDiscovery:
     def _write(self, text: str) -> None:
         new_file = Path(self._file + ".new")
         new_file.write_text(text)
-        new_file.rename(self._file)  # so the launcher never reads half of the text
+        new_file.rename(self._file)  # the launcher never reads half of the text
 
     def _call_repeatedly(self) -> None:
         assert callable(self._source)

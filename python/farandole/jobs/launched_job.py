@@ -21,7 +21,7 @@ from farandole.jobs.launched_worker import OutputTail, Worker
 from farandole.jobs.slot_channel import SlotChannel
 from farandole.launcher_command import launcher_command
 
-# The capacity of a pipe. So one read gets everything that a worker has left in a pipe at its end.
+# The capacity of a pipe. So one read gets everything that is in a pipe when a worker has ended.
 _CHUNK_BYTES = 16 * os.sysconf("SC_PAGE_SIZE")
 # Exit codes of the launcher if it rejects its command line or cannot run the program.
 _REJECTION_EXIT_CODES = (2, 126, 127)
@@ -56,9 +56,9 @@ class LaunchedJob:
         self.first_failed_rank_and_pid: tuple[int, int] | None = None  # rank (or slot) and pid
         self.launcher_pid: int | None = None
         self._owner = os.getpid()
-        # Set when the launcher runs, or when it cannot run any more.
+        # Set when the launcher has started, or when it is certain that it will not start.
         self._launcher_start_known = threading.Event()
-        # Set when a worker has started, or when none can start any more.
+        # Set when a worker has started, or when it is certain that no worker will start.
         self._worker_start_known = threading.Event()
         self._error: Exception | None = None
         self._end_signal = 0
@@ -67,9 +67,9 @@ class LaunchedJob:
         self._newest_workers = {worker.rank: worker for worker in plan.workers}  # by slot
         self._channels: dict[int, SlotChannel] = {}  # by slot
         self._receive_pending_channels: Callable[[], object] = lambda: None
-        # For each rank, functions that read its output and return whether more may come.
+        # For each rank, functions that read the worker's output and return whether more may come.
         self._readers: dict[int, list[Callable[[], bool]]] = {}
-        self._incomplete_line = b""  # the last line of the launcher's report so far
+        self._incomplete_line = b""  # the last line of the report, if its end is missing
         self._thread = threading.Thread(target=self._run, name="farandole-job", daemon=True)
 
     def start(self) -> None:
@@ -301,7 +301,7 @@ class LaunchedJob:
 
     def _handle_worker_start(self, slot: int, pid: int) -> None:
         worker = self._newest_workers.get(slot)
-        if worker is None or worker.pid is not None:  # only in an elastic job
+        if worker is None or worker.pid is not None:  # happens only in an elastic job
             if worker is not None:
                 worker.record_unknown_end("another worker has taken its place", self.stopping)
             worker = self._newest_workers[slot] = Worker(slot, "", self.plan.call != (), "worker")

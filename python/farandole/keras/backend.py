@@ -58,7 +58,7 @@ class _DenseGradientFunctions:
         group: Group,
         variables: Sequence[Any],
     ) -> list[Any]:
-        # JAX computes a gradient of each variable, so only torch needs the check of the kinds.
+        # JAX computes a gradient of each variable, so the kinds can differ only with torch.
         name, own_kinds = f"{CALL_NAME}.kinds", bytes(kinds)
         is_torch = keras.config.backend() == "torch"
         if is_torch and not equal_on_all_members(own_kinds, name, group):

@@ -200,7 +200,7 @@ class KerasState(ObjectState):
 
 def _has_all_variables(model: Any) -> bool:
     """Return whether all variables of the model exist. A layer that does not define build() has no
-    variables. If a model is built, it does not use its layers that are not built."""
+    variables. A built model does not use those of its layers that are not built."""
     return model.built or all(
         layer.built or type(layer).build is keras.layers.Layer.build
         for layer in model._flatten_layers()

@@ -16,7 +16,7 @@ import keras
 from farandole.errors import CallError
 from farandole.keras.variables import optimizers_of
 
-_RESOLVE_METHOD = "_resolve_auto_jit_compile"  # of keras.Model; not public
+_RESOLVE_METHOD = "_resolve_auto_jit_compile"  # a method of keras.Model that is not public
 _FRAMES_MAX = 30  # more than the frames from train_step() to the optimizer's apply()
 
 

@@ -108,8 +108,8 @@ class GradientHook:
             return class_apply(self._optimizer, grads, trainable_variables)
         self._check_not_inside_loss_scaling(sys._getframe(1).f_locals.get("self"))
         check_no_xla(self._optimizer)
-        # Only the trainer for JAX passes no variables. This trainer has built the optimizer before,
-        # so the optimizer knows its variables.
+        # Only the trainer for JAX passes no variables to apply(). This trainer has built the
+        # optimizer before this call, so the optimizer knows its variables.
         given_variables = None if trainable_variables is None else list(trainable_variables)
         combined_gradients = self._combine_outside_compiler(
             grads, given_variables or self._optimizer._trainable_variables
@@ -202,8 +202,8 @@ def is_distributed(optimizer: Any) -> bool:
 
 
 def drop_old_step(model: Any, optimizers: Sequence[Any]) -> None:
-    """Let the model compile its step again if the old step may not combine gradients: the model may
-    have compiled it before DistributedOptimizer() was called for one of its optimizers."""
+    """The model may have compiled its step before DistributedOptimizer() was called for one of its
+    optimizers. Such a step does not combine gradients, so let the model compile its step again."""
     hooks = [hook for hook in map(_hook_of, optimizers) if hook is not None]
     if not any(hook.may_have_old_step for hook in hooks):
         return
@@ -212,7 +212,7 @@ def drop_old_step(model: Any, optimizers: Sequence[Any]) -> None:
     if getattr(model, "train_function", None) is None:
         return
     drop_compiled_step(model)
-    model.make_train_function()  # fit() has already called it, and will not call it again
+    model.make_train_function()  # fit() called it before, and will not call it again
 
 
 def local_variables_of(optimizer: Any, variables: Sequence[Any]) -> list[Any]:

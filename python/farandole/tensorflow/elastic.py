@@ -42,8 +42,8 @@ def run(func: Function) -> Function:
 
 
 def find_cause(error: Exception) -> Exception:
-    """Return the error of the call that has caused this error of TensorFlow inside tf.function, if
-    there is such a call. Return any other error unchanged."""
+    """If a call inside tf.function failed and TensorFlow raised `error` because of it, return the
+    error of that call. Otherwise, return `error` itself."""
     return (farandole_error_of(error) if isinstance(error, FAILED_CALL_ERRORS) else None) or error
 
 

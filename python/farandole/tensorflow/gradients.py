@@ -37,8 +37,8 @@ class TensorFlowGradientFunctions:
             group.was_added if lifecycle.is_elastic() else group.included() is not False
         ):
             return combine()
-        # The function or graph may be used in a later job, in which this rank may or may not be a
-        # member. So each run asks whether this rank is a member.
+        # The function or graph may run again in a later job. There, this rank may or may not be a
+        # member of the group. So each run asks whether this rank is a member.
         is_member = tf.equal(ops.query("included", arguments.group_number(group)), 1)
         results: list[Any] = tf.cond(is_member, combine, keep_own)
         return results
@@ -64,8 +64,8 @@ class TensorFlowGradientFunctions:
         with tf.control_dependencies(
             [tf.debugging.Assert(are_same, [DIFFERENT_KINDS_TEXT, gathered_kinds])]
         ):
-            # Of a tf.IndexedSlices, only the values wait for the check. The indices are sent in the
-            # same batch as the values, so they wait, too.
+            # It is enough that the values of a tf.IndexedSlices wait for the check: the indices are
+            # sent in the same batch, so they are not sent before the values.
             return [
                 tf.IndexedSlices(
                     tf.identity(gradient.values), gradient.indices, gradient.dense_shape

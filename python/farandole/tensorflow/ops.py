@@ -5,8 +5,8 @@ and of the graphs of TensorFlow 1. A call holds a thread of TensorFlow for at mo
 functions, and not at all in graphs (docs/decisions/0068).
 
 TensorFlow runs eager calls, and the operations inside functions, in the order of the program. So
-their names may be empty; the engine then numbers these calls. A graph of TensorFlow 1 has no order,
-so each operation in it gets a name when it is made.
+these calls need no names; the engine numbers calls without a name. A graph of TensorFlow 1 has no
+order, so each operation in it gets a name when it is made.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def run(
 
 def _valid_jobs_of(group: Group) -> int:
     """Return in which jobs an operation is valid, because a function may outlive its job. 0 means
-    any job. N means only job N. -N means job N and all later jobs, as long as init() gets the same
+    any job. N means only job N. -N means job N, and each later job until init() gets other
     groups."""
     if group is global_process_set:  # the world has the number 0 in every job
         return _ANY_JOB
@@ -139,8 +139,8 @@ def farandole_error_of(error: BaseException) -> FarandoleError | None:
 
 
 class RejectedCallError(CallError, tf.errors.FailedPreconditionError):
-    """A CallError that is also the error of TensorFlow that Horovod raises, so that handlers for
-    that error catch it."""
+    """A CallError that is also an instance of the TensorFlow error that Horovod raises. So handlers
+    for the TensorFlow error catch this error, too."""
 
     def __init__(self, text: str) -> None:
         tf.errors.FailedPreconditionError.__init__(self, None, None, text)
@@ -159,8 +159,9 @@ def _wait_ms_in_program() -> int:
 
 def _unambiguous_name(name: str, kind: str) -> str:
     """Return the name. If an operation of another kind has this name in a graph of TensorFlow 1,
-    add the kind. Otherwise the engine would rename the later call (docs/decisions/0051). Each rank
-    runs the operations of a graph in a different order, so the ranks would rename different calls.
+    add the kind to the name. Otherwise the engine would rename the later call
+    (docs/decisions/0051). Each rank runs the operations of a graph in a different order, so the
+    ranks would rename different calls.
     """
     if tf.compat.v1.executing_eagerly_outside_functions():
         return name
@@ -169,7 +170,7 @@ def _unambiguous_name(name: str, kind: str) -> str:
 
 
 def _graph() -> Any:
-    with tf.init_scope():  # leave the graph of a function that is being built
+    with tf.init_scope():  # return the outer graph even while tf.function builds a graph
         return tf.compat.v1.get_default_graph()
 
 

@@ -52,9 +52,9 @@ class _DistributedOptimizer(_V1Optimizer):
     def apply_gradients(
         self, grads_and_vars: Any, global_step: Any = None, name: str | None = None
     ) -> Any:
-        """Apply the gradients that compute_gradients() has returned. If the gradients of several
-        passes are added up, apply their sums, and only after the last pass. Add 1 to `global_step`
-        in each pass."""
+        """Apply the gradients that compute_gradients() has returned. If the optimizer adds up the
+        gradients of several passes, apply the sums after the last pass. Add 1 to `global_step` in
+        each pass."""
 
         def apply() -> Any:
             return self._inner_optimizer.apply_gradients(grads_and_vars, global_step, name)

@@ -26,8 +26,8 @@ class _DistributedTape(tf.GradientTape):
     def register_local_source(self, source: Any) -> None:
         """Do not combine the gradient of this variable: this rank uses its own gradient. If this
         gradient has an overflow on some rank, gradient() returns an overflow on all ranks, so that
-        a LossScaleOptimizer skips the same steps on all ranks. Do not clip by a norm of all
-        gradients, because this norm would differ by rank.
+        a LossScaleOptimizer skips the same steps on all ranks. The program
+        must not clip by a norm of all gradients, because this norm would differ by rank.
         """
         self._combiner.add_local_variable(source)
 

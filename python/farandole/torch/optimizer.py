@@ -281,8 +281,8 @@ class AnyDistributedOptimizer(torch.optim.Optimizer):
             yield
 
     def set_backward_passes_per_step(self, passes: int) -> None:
-        """Set how many backward passes add to the gradients before a step, from the next pass on.
-        Raise a MisuseError while gradients are in flight."""
+        """Set how many backward passes add to the gradients before a step. The number takes effect
+        with the next pass. Raise a MisuseError while gradients are in flight."""
         count = checked_passes(passes)
         self._check_nothing_in_flight("set_backward_passes_per_step()")
         self._passes = count
@@ -315,7 +315,8 @@ class AnyDistributedOptimizer(torch.optim.Optimizer):
     @outside_dynamo
     def _forget_scaler(self) -> None:
         """Delete the attributes that GradScaler.step() has set for this step. After an error,
-        GradScaler does not delete them, and its next step would multiply the two scales."""
+        GradScaler does not delete them. Its next step would then multiply the old scale by the new
+        one."""
         for name in ("found_inf", "grad_scale"):
             self.__dict__.pop(name, None)
 
@@ -390,7 +391,7 @@ class AnyDistributedOptimizer(torch.optim.Optimizer):
         """Prepare a step without synchronize(). Return whether the gradients are combined."""
         are_combined = gradients.skip_reduce()
         if not are_combined:
-            self._periodic_check = None  # from now on, the ranks may differ on purpose
+            self._periodic_check = None  # now the parameters of the ranks may differ on purpose
         return are_combined
 
     def _with_combined_gradients(
@@ -402,7 +403,7 @@ class AnyDistributedOptimizer(torch.optim.Optimizer):
                 self._skip_reduce(gradients)
             elif gradients.needs_reduce():  # false after synchronize() in the closure
                 gradients.reduce()
-            gradients.on_step()  # next, the wrapped step() uses the gradients
+            gradients.on_step()  # the wrapped step() uses the gradients after this line
             self._check_fused_strides()
             return loss
 

@@ -21,7 +21,7 @@ def check_parameters(
 
     The text names the first parameter that differs, and the ranks. The call blocks until all
     members have made it. Each rank reads all bytes of its parameters once. If the parameters are
-    equal, the ranks exchange only 32 bytes. Ranks that have joined take no part.
+    equal, the ranks exchange only 32 bytes. Ranks that have called join() take no part.
 
     Args:
         params: `model.named_parameters()`, `model.state_dict()`, or tensors without names, on any

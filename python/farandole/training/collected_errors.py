@@ -21,7 +21,7 @@ class CollectedErrors:
         return True
 
     def pop_first(self) -> Exception:
-        """Return the first error and remove it. Otherwise the error, the frames in its traceback
-        and this object would form a cycle, and only the garbage collector could free the
-        optimizer."""
+        """Return the first error and remove it from this object. If it remained here, the error,
+        the frames in its traceback and this object would form a cycle, and only the garbage
+        collector could free the optimizer."""
         return self.found.pop(0)

@@ -93,8 +93,8 @@ class GradientFunctions(Protocol):
 
 
 class _OverflowVariable:
-    """Takes the place of a variable. Its gradient says whether a local gradient of this rank has an
-    overflow."""
+    """Stands for a variable that does not exist. The gradient of this object says whether a local
+    gradient of this rank has an overflow."""
 
     name = "overflow of local variables"
 
@@ -142,8 +142,8 @@ class GradientCombiner:
         return bool(self._local_variables)
 
     def multiply_by(self, factor: float) -> None:
-        """Multiply all gradients by this number in addition, also the gradients of local
-        variables."""
+        """Multiply all gradients, also those of local variables, by this number in addition to all
+        other factors."""
         self._local_factor *= factor
         factors = (self._operation.prescale, self._operation.postscale * factor)
         self._operation = Allreduce(self._operation.group, self._operation.op, *factors)

@@ -1,7 +1,7 @@
 """Check that the parameters are the same on all ranks, bit by bit.
 
 If the parameters are equal, the check takes one small allreduce. If they differ, the ranks exchange
-their digests to find the first parameter that differs. Ranks that have joined take no part.
+their digests to find the first parameter that differs. Ranks that have called join() take no part.
 """
 
 from __future__ import annotations

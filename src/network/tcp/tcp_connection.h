@@ -16,7 +16,8 @@ namespace farandole {
 struct TcpOptions {
   // The connection fails if the peer's host has not answered for this time (TCP_USER_TIMEOUT, and
   // keepalive while no data is sent). A peer that is alive but does not receive also counts as
-  // silent: its TCP window is closed, and the kernel counts this time, too.
+  // silent: its TCP window is closed, and the kernel counts the time while the window is closed,
+  // too.
   std::chrono::milliseconds silence_max{30'000};
 };
 

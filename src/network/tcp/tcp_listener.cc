@@ -20,7 +20,7 @@ namespace farandole {
 namespace {
 
 constexpr int kBacklog = 1024;
-constexpr int kAcceptsPerCall = 16;  // after this many accepts, a call continues handshakes
+constexpr int kAcceptsPerCall = 16;  // after these accepts, a call continues the handshakes
 // A try may fail, because its port must be free on all addresses.
 constexpr int kAnyPortTriesMax = 16;
 constexpr std::size_t kV6NetworkBytes = 8;  // one sender usually has a whole /64 network

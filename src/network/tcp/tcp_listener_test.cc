@@ -214,7 +214,7 @@ TEST(TcpListener, RemovesClosedConnectionsEvenIfAForkedChildHasCopies) {
   }));
 }
 
-// The child closes its copies. The parent still watches its own sockets.
+// A forked child closes its copies of the listener's sockets. The parent still watches its own.
 TEST(TcpListener, AForkedChildClosesItsCopies) {
   ListeningJob job;
   job.open();
@@ -225,7 +225,7 @@ TEST(TcpListener, AForkedChildClosesItsCopies) {
   ASSERT_EQ(::send(stranger.get(), "no TLS", 6, MSG_NOSIGNAL), 6);
   EXPECT_TRUE(is_readable(job.listener->descriptor(), 60'000));
   accept_until(*job.listener, [&] { return job.listener->counts().rejected == 1; });
-  EXPECT_TRUE(is_readable(stranger.get(), 60'000));  // because the connection is closed
+  EXPECT_TRUE(is_readable(stranger.get(), 60'000));  // the listener has closed the connection
   EXPECT_TRUE(join(*job.listener, *job.context, job.listener->addresses()[0]).accepted_connection);
 }
 
@@ -308,8 +308,8 @@ TEST(TcpListener, SaysThatNoPortOfTheRangeIsFree) {
   const auto next_port = static_cast<std::uint16_t>(taken_port + 1);
   ListeningJob second_job({"127.0.0.1:" + std::to_string(next_port)});
   second_job.options.port_first = second_job.options.port_last = next_port;
-  // If this open() fails, another program already listens at this port. Then the port is not free
-  // either, as the test needs it.
+  // If this open() fails, another program already listens at this port. In this case, too, the port
+  // is taken, as this test requires.
   const auto blocker = TcpListener::open(*second_job.context, second_job.options);
   ListeningJob third_job;
   third_job.options.port_first = taken_port;

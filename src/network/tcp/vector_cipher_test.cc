@@ -198,8 +198,8 @@ TEST_F(VectorCipher, RefusesMessagesWithoutATag) {
       end_message(opening_context.get()));  // the tag of the previous message must not be used
 }
 
-// If a context that opens messages gave their tags, an attacker could get the valid tag of a forged
-// message from it.
+// A context that opens messages must not return their tags. Otherwise, an attacker could use the
+// context to get the valid tag of a forged message.
 TEST_F(VectorCipher, GivesNoTagOfAnOpenedMessage) {
   const Context context = context_with(fastest_cipher_properties(), false, key_);
   SealedMessage forged{random_bytes(100), random_bytes(kTagBytes)};

@@ -39,8 +39,8 @@ class BasicMessageRing {
   static constexpr std::size_t bytes_needed() { return 2 * sizeof(Position) + Capacity; }
 
   // Both ends map the same bytes_needed() bytes, which are zero at first. `peer` is the world rank
-  // at the other end. Its doorbell rings after every send and receive. `sent_counter` is the
-  // counter that the receiver shares with its senders, or null.
+  // at the other end. The doorbell of this rank rings after every send and receive. `sent_counter`
+  // is the counter that the receiver shares with its senders, or null.
   BasicMessageRing(std::byte* memory, BasicDoorbells<Atomics>& doorbells, int peer,
                    Counter* sent_counter = nullptr)
       : write_position_(reinterpret_cast<Position*>(memory)),

@@ -358,7 +358,7 @@ TEST(SharedHeap, OtherThreadsStoreWhileMemoryIsTakenBack) {
 // another thread allocates.
 TEST(SharedHeap, PagesAreDiscardedBeforeTheirBlockIsUsedAgain) {
   constexpr std::size_t kStride = 4096;
-  const auto heap = SharedHeap::create(96 * kMiB).value();  // little more than the threads use
+  const auto heap = SharedHeap::create(96 * kMiB).value();  // the threads use a little less
   const auto allocate_and_free = [&](unsigned seed) {
     std::mt19937 random(seed);
     for (int round = 0; round < 500; ++round) {

@@ -1,14 +1,14 @@
 // WaitPolicy and wait_awake(): the behaviour of a waiting thread before it sleeps. If every rank
 // has a core, spinning is best, because a sleep costs 5 to 55 µs. With fewer cores, a spinning rank
-// may occupy the core that the awaited rank needs, so yielding is better. Ranks of another job may
-// also need the core, or ranks in another container on this machine. So a rank that spins for a
+// may occupy the core that the awaited rank needs, so yielding is better. Ranks of another job, or
+// ranks in another container on this machine, may also need the core. So a rank that spins for a
 // longer time also yields sometimes. A yield costs little if no other thread needs the core.
 //
 // If other programs use the core, a yield may take milliseconds. So after a long yield, the next
 // waits do not yield. With fewer cores than ranks, the number of these waits is small after the
-// first long yield, and doubles with each further long yield. If each rank has its own core, the
-// largest number of waits skip their yields after any long yield: a yield is rarely needed, and
-// data loaders often use the core.
+// first long yield, and doubles with each further long yield. If each rank has its own core, this
+// number is always the largest possible one, because a yield is then rarely useful, and data
+// loaders often use the core.
 #pragma once
 
 #include <cstdint>

@@ -135,8 +135,8 @@ def _with_common_name(spec: GroupSpec) -> GroupSpec:
 
 
 def _group_of_members(spec: GroupSpec, name: str, world_number: int = 0) -> ProcessGroup:
-    """Make a group; only its members call this function. If the program has made a group of the
-    same ranks on all ranks, use that group. Otherwise these ranks get an engine of their own."""
+    """Make a group; only its members call this function. If all ranks of the job have made a group
+    of these ranks, use that group. Otherwise, these ranks get an engine of their own."""
     group = lifecycle.group_of(spec.ranks) if lifecycle.is_initialized() else None
     if group is not None and group.included() and group.rank() == spec.rank:
         return ProcessGroup(group, name, world_number, spec.name)
@@ -516,8 +516,8 @@ class ProcessGroup(dist.ProcessGroup):
         return self._start(PreparedCall(call, None, core.Engine.check_outcome), opts, [])
 
     def monitored_barrier(self, timeout: object = None, wait_all_ranks: bool = False) -> None:
-        """Wait for all ranks. The launcher names the ranks that are late; the error names a rank
-        that has ended."""
+        """Wait for all ranks. If a rank is late, the launcher names it. If a rank has ended, the
+        error names it."""
         self.barrier().wait()
 
     # Sending and receiving.

@@ -48,7 +48,7 @@ def store_sparse_total(
 ) -> None:
     """Add up the elements of all messages, in the order of the ranks, and write the sum or the mean
     into the tensor. Raise CallError if the headers differ."""
-    # Ranks that have joined send an empty message.
+    # Ranks that have called join() send an empty message.
     sent_messages = [message for message in messages if len(message) > 0]
     headers = [_header_of(message) for message in sent_messages]
     if any(header != headers[0] for header in headers):

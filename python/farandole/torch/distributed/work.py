@@ -77,8 +77,8 @@ class Work(dist.Work):
         try:
             self._handle.wait()
         except Exception as error:
-            # The future keeps the error. The error must not keep the frames of the program, because
-            # one of them may have a DistributedDataParallel, whose hooks would stay at the
+            # The future keeps the error. The error must not keep the frames of the program alive. A
+            # frame may hold a DistributedDataParallel; its hooks would stay registered on the
             # parameters.
             return with_advice(error).with_traceback(None)
         return None

@@ -54,8 +54,8 @@ class GradScalerHandler(StateDictHandler):
 
     def restore(self) -> None:
         super().restore()
-        # load_state_dict() does not reset these states. If the failed step has unscaled its
-        # gradients, the scaler would not unscale the gradients of the next step.
+        # load_state_dict() does not reset the states of the optimizers. If the failed step has
+        # unscaled its gradients, the scaler would not unscale the gradients of the next step.
         if self.value.is_enabled():  # only an enabled scaler has these states
             self.value._per_optimizer_states.clear()
 

@@ -116,7 +116,7 @@ def _notify(notifiers: Notifiers) -> None:
     for serial in sorted(notifiers):
         try:
             notifiers[serial].notify()
-        except Exception as error:  # first notify the other listeners, too
+        except Exception as error:  # notify the other listeners before raising
             errors.append(error)
     if errors:
         raise errors.pop(0)  # pop(), so that this frame does not keep the error

@@ -24,7 +24,7 @@ from farandole.torch.sparse import sparse_of, start_sparse
 from farandole.training.bucket_plan import PlannedBucket
 
 _LARGE_ELEMENTS_MIN = 1 << 15  # gradients of this size or more are moved when they are complete
-_SAMPLE_ELEMENTS = 1 << 12  # about this many elements of a bucket are compared
+_SAMPLE_ELEMENTS = 1 << 12  # about this many elements are in the sample of save_state()
 # The values of Gradient.frozen_state(). The parameter is trained, or it is frozen. A frozen one has
 # no gradient, a gradient that is not combined, or a combined gradient.
 _TRAINED, _NO_GRADIENT, _UNCOMBINED, _COMBINED = _FROZEN_STATES = range(4)
@@ -351,7 +351,7 @@ class Bucket(_BucketBase):
         # states on which all ranks agreed when they last combined the bucket (None after an error).
         self._frozen_states: list[int] = []
         self._agreed_frozen_states: list[int] | None = [_TRAINED] * len(gradients)
-        self._sent_memory = self.memory  # or, with the states, _memory_with_states
+        self._sent_memory = self.memory  # or, if the states are sent, _memory_with_states
         # The values of frozen gradients that were combined earlier: these values must not change.
         self._kept_values: list[tuple[Gradient, torch.Tensor]] = []
 

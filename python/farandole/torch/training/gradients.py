@@ -96,7 +96,7 @@ class Gradients:
         self._buckets: list[Bucket | SparseBucket] = []
         # The buckets of the last period. New buckets may take their memory.
         self._former_buckets: list[Bucket] = []
-        self._last_bucket: Bucket | SparseBucket | None = None  # the last one that is not late
+        self._last_bucket: Bucket | SparseBucket | None = None  # the last bucket that is not late
         self._all_gradients: list[Gradient] = []
         self._parameter_ids: set[int] = set()  # the ids of the parameters of all gradients
         self._unplaced_gradients: list[Gradient] = []  # the gradients without a place
@@ -294,7 +294,7 @@ class Gradients:
         for bucket in self._buckets:
             errors.attempt(bucket.wait)
         if errors.found:
-            self._step_dropped = True  # ranks without an error make the step
+            self._step_dropped = True  # other ranks, without an error, make this step
             self._reset()
             raise errors.pop_first()
         self._last_pass_succeeded = True
