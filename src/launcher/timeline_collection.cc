@@ -20,7 +20,7 @@ namespace {
 // If no piece of a timeline arrives for this time, the job ends without the missing events.
 constexpr auto kProgressTimeout = std::chrono::seconds(30);
 // After this time, the user learns why the job has not ended yet.
-constexpr auto kNoticeDelay = std::chrono::seconds(5);
+constexpr auto kWaitNoticeDelay = std::chrono::seconds(5);
 constexpr std::size_t kPieceBytes = 60'000;  // fits into a frame
 // The largest number of pieces that are requested and have not arrived yet: pieces of one node, and
 // pieces of all nodes together.
@@ -182,13 +182,14 @@ void TimelineCollection::handle_deadline(TimePoint now) {
   }
   if (now >= last_progress_ + kProgressTimeout)
     give_up(format_text("its launcher has sent nothing for {} s", kProgressTimeout.count()));
-  if (!is_over_ && now >= begin_time_ + kNoticeDelay && !std::exchange(has_shown_wait_, true))
+  if (!is_over_ && now >= begin_time_ + kWaitNoticeDelay && !std::exchange(has_shown_wait_, true))
     show_("collecting the timelines of the other nodes; Ctrl-C ends this");
 }
 
 TimePoint TimelineCollection::deadline() const {
   const TimePoint limit = last_progress_ + kProgressTimeout;
-  return layout_.node != 0 || has_shown_wait_ ? limit : std::min(limit, begin_time_ + kNoticeDelay);
+  return layout_.node != 0 || has_shown_wait_ ? limit
+                                              : std::min(limit, begin_time_ + kWaitNoticeDelay);
 }
 
 void TimelineCollection::answer(const TimelineWanted& wanted) {
