@@ -458,8 +458,7 @@ void Driver::handle_process_end(std::size_t index) {
 // workers keep running. After several losses within a short time, the job ends instead.
 bool Driver::replace_lost_first_node() {
   HostProcess& process = processes_.front();
-  const bool took_part = process.takes_part || lost_launchers_ > 0;  // or an earlier launcher did
-  if (!plan_.elastic || !took_part || process.job_is_over || deadline_ || last_signal_ != 0)
+  if (!plan_.elastic || !job_has_begun_ || process.job_is_over || deadline_ || last_signal_ != 0)
     return false;
   if (!process.remote.end()->failed()) return false;  // the job is over, and has succeeded
   const bool is_quick = process.join_time && now() < *process.join_time + kQuickLossTime;

@@ -105,6 +105,16 @@ std::vector<RelayStream> single_stream(RelayStream stream) {
   return streams;
 }
 
+// A relay whose only stream writes into a pipe. The test plays the other relay.
+struct RelayWithSink {
+  ConnectedPair down_pipe = make_pipe_ends();
+  ConnectedPair up_pipe = make_pipe_ends();
+  ConnectedPair sink = make_pipe_ends();
+  std::unique_ptr<StreamRelay> relay =
+      RelaysInTest::make_relay(std::move(up_pipe.first), std::move(down_pipe.second),
+                               single_stream({.id = 1, .sink = std::move(sink.second)}));
+};
+
 TEST(RelayTest, CarriesMuchDataInBothDirectionsOfASocket) {
   ConnectedPair program = make_socket_ends();
   ConnectedPair worker = make_socket_ends();
@@ -290,36 +300,26 @@ TEST(RelayTest, TheEndOfTheDriverEndsTheInputOfTheLauncher) {
 }
 
 TEST(RelayTest, BytesThatAreNoFramesEndTheConnection) {
-  ConnectedPair down_pipe = make_pipe_ends();
-  ConnectedPair up_pipe = make_pipe_ends();
-  ConnectedPair sink = make_pipe_ends();
-  const auto relay =
-      RelaysInTest::make_relay(std::move(up_pipe.first), std::move(down_pipe.second),
-                               single_stream({.id = 1, .sink = std::move(sink.second)}));
-  write_some(up_pipe.second, "You have new mail.\n");
-  relay->serve();
-  EXPECT_TRUE(relay->peer_is_gone());
-  EXPECT_NE(relay->failure().message().find("You have new mail."), std::string::npos);
+  const RelayWithSink test;
+  write_some(test.up_pipe.second, "You have new mail.\n");
+  test.relay->serve();
+  EXPECT_TRUE(test.relay->peer_is_gone());
+  EXPECT_NE(test.relay->failure().message().find("You have new mail."), std::string::npos);
   std::string received;
-  EXPECT_FALSE(read_some(sink.first, received));
+  EXPECT_FALSE(read_some(test.sink.first, received));
 }
 
 TEST(RelayTest, APeerThatSendsMoreThanItsCreditIsDisconnected) {
-  ConnectedPair down_pipe = make_pipe_ends();
-  ConnectedPair up_pipe = make_pipe_ends();
-  ConnectedPair sink = make_pipe_ends();
-  const auto relay =
-      RelaysInTest::make_relay(std::move(up_pipe.first), std::move(down_pipe.second),
-                               single_stream({.id = 1, .sink = std::move(sink.second)}));
+  const RelayWithSink test;
   std::string frames;
   for (std::size_t sent = 0; sent < 2 * kRelayWindowBytes; sent += kRelayPayloadBytesMax)
     append_data(frames, 1, std::string(kRelayPayloadBytesMax, 'x'));
   std::string_view bytes_left = frames;
-  for (int i = 0; i < 1000 && !relay->peer_is_gone(); ++i) {
-    bytes_left = write_some(up_pipe.second, bytes_left);
-    relay->serve();
+  for (int i = 0; i < 1000 && !test.relay->peer_is_gone(); ++i) {
+    bytes_left = write_some(test.up_pipe.second, bytes_left);
+    test.relay->serve();
   }
-  EXPECT_NE(relay->failure().message().find("stream 1"), std::string::npos);
+  EXPECT_NE(test.relay->failure().message().find("stream 1"), std::string::npos);
 }
 
 TEST(RelayTest, AFrameOfAnUnknownStreamEndsTheConnection) {
