@@ -49,7 +49,7 @@ Status HostDiscovery::start(TimePoint now) {
       poller_.add(output_.get(), Poller::Interest::kReading, tag_))
     return {};
   end_run();
-  return Status::stop("it cannot be watched");
+  return Status::stop("it cannot be watched; the limit is in /proc/sys/fs/epoll/max_user_watches");
 }
 
 void HostDiscovery::read_output() {
@@ -82,8 +82,9 @@ HostDiscovery::Update HostDiscovery::advance(TimePoint now) {
   Status status;
   if (process_.pid == 0) {
     if (now < next_run_) return update;
-    status = start(now);
-    if (status.ok()) return update;
+    const Status started = start(now);
+    if (started.ok()) return update;
+    status = Status::stop(format_text("{}: {}", name_, started.message()));
   } else {
     read_output();
     has_timed_out_ = !has_ended(process_.pidfd);

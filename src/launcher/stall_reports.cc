@@ -114,6 +114,7 @@ void StallReports::store_report(const WorkerReport& report, TimePoint now) {
 
 void StallReports::show_stalls_if_complete(TimePoint now) {
   if (missing_answers_ > 0) return;
+  has_shown_missing_reports_ = false;
   const WatchedWorker lost_worker{.host = "?", .report = {}, .end = "is lost"};
   std::vector<WatchedWorker> all_workers = workers_.of_this_node();
   for (std::size_t slot = all_workers.size(); slot < answers_.size(); ++slot)

@@ -48,6 +48,7 @@ class StallReports {
   void nodes_changed(const NodeLayout& layout) {
     layout_ = layout;
     answers_.clear();
+    has_shown_missing_reports_ = false;
   }
 
   // These functions call the functions of StallWatch that have the same names.
@@ -89,7 +90,7 @@ class StallReports {
   std::vector<std::optional<WatchedWorker>> answers_;
   int missing_answers_ = 0;
   TimePoint asked_at_{};
-  bool has_shown_missing_reports_ = false;
+  bool has_shown_missing_reports_ = false;  // since the last question
   // A failure of py-spy is reported once, because py-spy fails for all ranks in the same way.
   bool has_reported_failure_ = false;
 };

@@ -155,6 +155,22 @@ TEST_F(StallReportsTest, WarnsOnceAboutANodeThatDoesNotAnswer) {
               ElementsAre(HasSubstr("the launcher of node 2 has not answered for 10 s")));
 }
 
+TEST_F(StallReportsTest, WarnsAgainIfAnotherNodeIsSilentLater) {
+  Launcher node_0(0);
+  Launcher node_1(1);
+  Launcher node_2(2);
+  node_0.reports.check(kStart);
+  const auto first_questions = node_0.take_messages();
+  node_1.answer(first_questions, node_0, kStart);
+  node_0.reports.check(kStart + seconds(10));
+  node_2.answer(first_questions, node_0, kStart + seconds(11));
+  node_0.reports.check(kStart + seconds(12));
+  node_2.answer(node_0.take_messages(), node_0, kStart + seconds(12));
+  node_0.reports.check(kStart + seconds(22));
+  EXPECT_THAT(node_0.lines, ElementsAre(HasSubstr("the launcher of node 2 has not answered"),
+                                        HasSubstr("the launcher of node 1 has not answered")));
+}
+
 TEST_F(StallReportsTest, InvalidReportsFromAnotherNodeAreIgnored) {
   Launcher node_0(0);
   node_0.reports.handle(WorkerReport{0, "early"}, kStart);

@@ -163,8 +163,8 @@ void StallWarnings::warn_about_missing_reports(TimePoint now) {
   const std::string& host =
       formation_.ranks[static_cast<std::size_t>(silent_ranks.front())].host_name;
   show_line_(format_text(
-      "{} ({}) {} not reported for {}, so nobody can say who waits for whom; is the host "
-      "overloaded, or the process of its lowest rank stopped?",
+      "{} ({}) {} not reported for {}, so it is unknown which ranks wait for which; is the "
+      "host overloaded, or the process of its lowest rank stopped?",
       ranks_text(silent_ranks), escape_controls(host), silent_ranks.size() == 1 ? "has" : "have",
       describe(report_age_max_)));
 }

@@ -216,8 +216,8 @@ TEST(StallWarningsTest, NameRanksThatDoNotReportAndGoOnWhenTheyDo) {
   job.submit(0, "grad");
   EXPECT_THAT(
       lines.wait_for("not reported"),
-      HasSubstr("ranks 1, 2 (hen) have not reported for 800 ms, so nobody can say who waits "
-                "for whom"));
+      HasSubstr("ranks 1, 2 (hen) have not reported for 800 ms, so it is unknown which ranks "
+                "wait for which"));
   EXPECT_EQ(lines.count(), 1u);
   StallWarnings warnings_on_host_1(formation_of_host_1, &store, kWarnAfter, lines.show_function());
   ASSERT_TRUE(warnings_on_host_1.start().ok());

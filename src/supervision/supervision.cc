@@ -341,8 +341,11 @@ int Supervision::exit_code() const {
   const bool failed_itself =
       unsurvived_failure_ || (first_failed_rank_ && worker(first_cause()).our_signal == 0);
   // In an elastic job, the other node is node 0, which has only decided that the job ends.
-  if (other_failure_ && !(is_elastic_ && failed_itself))
-    return ending_signal_ != 0 ? 128 + ending_signal_ : 1;
+  if (other_failure_ && !(is_elastic_ && failed_itself)) {
+    const int signal =
+        ending_signal_ != 0 ? ending_signal_ : static_cast<int>(other_failure_->signal);
+    return signal != 0 ? 128 + signal : 1;
+  }
   if (unsurvived_failure_) return unsurvived_failure_->exit_code;
   if (!first_failed_rank_) {
     if (ending_signal_ != 0) return 128 + ending_signal_;

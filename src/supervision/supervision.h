@@ -98,9 +98,10 @@ class Supervision {
   // Returns the exit code of the job. It is the exit code of the worker that caused the failure. If
   // this worker exited with code 0, or if we have ended it, the code is that of the first worker
   // that failed. Without a failure, the code is 128 + the signal that ended the job, or 0. If
-  // another node failed first, the code is 1, or 128 + a signal that arrived afterwards; but in an
-  // elastic job, a failure of a worker of this node counts instead. If the workers were told to end
-  // after their next commit and have done so, the code is kEndedEarlyExitCode.
+  // another node failed first, the code is 128 + the signal that arrived here afterwards or,
+  // without one, that ended the other node, or 1; but in an elastic job, a failure of a worker of
+  // this node counts instead. If the workers were told to end after their next commit and have done
+  // so, the code is kEndedEarlyExitCode.
   int exit_code() const;
   // The facts of the failure, for the user. Call it when is_finished(). Empty if no worker failed
   // before a signal asked the job to end.

@@ -414,6 +414,15 @@ TEST_F(SupervisionTest, ASignalThatAnotherNodeReportsFirstIsPassedOnOnce) {
   EXPECT_TRUE(actions_.kill_everything);
 }
 
+// The workers of this node may end before the user's signal reaches this node.
+TEST_F(SupervisionTest, ASignalThatAnotherNodeReportsFirstMayArriveTooLate) {
+  (void)job_.other_node_failed({.why = "node 1: SIGHUP has ended it", .signal = SIGHUP}, now_);
+  for (const int rank : {0, 1, 2}) end_worker(rank, exited(0));
+  receive_signal(SIGHUP);
+  expect_nothing();
+  EXPECT_EQ(job_.exit_code(), 128 + SIGHUP);
+}
+
 TEST_F(SupervisionTest, OnlyTheFirstFailureCounts) {
   end_worker(1, exited(5));
   actions_ = job_.other_node_failed({.why = "node 1 is gone"}, now_);
@@ -538,7 +547,7 @@ TEST_F(SupervisionTest, ASignalAtAnotherNodeIsPassedOn) {
   pass_time(seconds(1));
   EXPECT_TRUE(actions_.kill_everything);
   for (const int rank : {0, 1, 2}) end_worker(rank, exited(0));
-  EXPECT_EQ(job_.exit_code(), 1);
+  EXPECT_EQ(job_.exit_code(), 128 + SIGTERM);
 }
 
 class SupervisionOfAnElasticJob : public SupervisionTest {

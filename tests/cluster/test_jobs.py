@@ -369,6 +369,32 @@ def test_an_interrupted_cell_ends_the_workers(capfd: pytest.CaptureFixture[str])
     assert "the job has ended after SIGINT" in capfd.readouterr().err
 
 
+def test_an_interruption_when_the_job_has_ended_loses_no_line(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    def work() -> None:
+        try:
+            print("working", flush=True)
+            signal.pause()
+        finally:
+            print("ending", flush=True)
+
+    class Interrupting(io.StringIO):
+        def write(self, text: str) -> int:
+            if "ending" in text:
+                for thread in threading.enumerate():
+                    if thread.name == "farandole-job":
+                        thread.join()
+            if "ing" in text:
+                raise KeyboardInterrupt
+            return super().write(text)
+
+    with redirect_stdout(Interrupting()), pytest.raises(KeyboardInterrupt):
+        farandole.run(work, n=1, env=WITHOUT_NOTICES)
+    assert_nothing_is_left()
+    assert "the job has ended after SIGINT" in capfd.readouterr().err
+
+
 def assert_nothing_is_left() -> None:
     """Check that no thread of a job and no child is left, not even a zombie."""
     assert [thread.name for thread in threading.enumerate() if "farandole" in thread.name] == []

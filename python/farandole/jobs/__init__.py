@@ -488,15 +488,15 @@ def _make_workers(n: int | None, settings: _Settings, runs_function: bool) -> li
 
 
 def _end_after_error(job: LaunchedJob, error: BaseException) -> None:
-    """End the job after an error. If the user presses Ctrl-C during this time, the launcher kills
-    the workers that still run."""
+    """End the job after an error, and show what the job still prints. If the user presses Ctrl-C
+    during this time, the launcher kills the workers that still run."""
     job.end(signal.SIGINT if isinstance(error, KeyboardInterrupt) else signal.SIGTERM)
-    while job.is_alive():
+    while job.is_alive() or job.has_output_left():
         try:
             job.show()
         except KeyboardInterrupt:
             job.end(signal.SIGINT)
-        except Exception:  # the output cannot be shown any more
+        except Exception:  # a part of the output could not be shown
             continue
 
 

@@ -138,6 +138,11 @@ class LaunchedJob:
                     self._show_available_output(selector, key)
         self._thread.join()
 
+    def has_output_left(self) -> bool:
+        """Return whether show() has not read all output. Even a job that has ended may have some
+        left, if show() raised."""
+        return any(not pipe.closed for pipe, _, _ in self._launcher_streams())
+
     def _launcher_streams(self) -> list[tuple[IO[bytes], Any, str]]:
         """Return a row for each stream of the launcher: our end of the pipe, the stream to which
         show() copies the text, and the stream's name."""
