@@ -142,7 +142,9 @@ class TensorFlowTrainingChecks(Suite):
     def check_an_overflow_of_a_local_source(self) -> None:
         """If a local gradient of one rank overflows, all ranks get the overflow. So loss scaling
         skips the same steps on all ranks."""
-        for overflows, make in itertools.product((False, True), (lambda call: call, tf.function)):
+        for overflows, make, op in itertools.product(
+            (False, True), (lambda call: call, tf.function), (hvd.Average, hvd.Min, hvd.Product)
+        ):
             table, local_variable, shared_variable = (
                 tf.Variable([[1.0], [2.0]]),
                 tf.Variable(1.0),
@@ -151,9 +153,10 @@ class TensorFlowTrainingChecks(Suite):
 
             def gradients(
                 has_overflow: bool = overflows,
+                op: hvd.ReduceOp = op,
                 sources: Sequence[Any] = (table, local_variable, shared_variable),
             ) -> list[Any]:
-                tape = hvd.DistributedGradientTape(tf.GradientTape())
+                tape = hvd.DistributedGradientTape(tf.GradientTape(), op=op)
                 for local_source in sources[:2]:
                     tape.register_local_source(local_source)
                 factor = float("inf") if has_overflow and self.rank == self.size - 1 else 1.0
@@ -172,7 +175,8 @@ class TensorFlowTrainingChecks(Suite):
             rows_gradient, local_gradient, shared_gradient = make(gradients)()
             assert isinstance(rows_gradient, tf.IndexedSlices)
             np.testing.assert_allclose(local_gradient.numpy(), 1 / self.size)
-            np.testing.assert_allclose(shared_gradient.numpy(), np.inf if overflows else 3.0)
+            combined = 3.0 ** (self.size if op is hvd.Product else 1)
+            np.testing.assert_allclose(shared_gradient.numpy(), np.inf if overflows else combined)
 
     def check_optimizers_of_tensorflow_1_in_a_graph(self) -> None:
         def train(wrap: Callable[[Any], Any], words: Any, y: Any, hook: bool) -> list[Any]:

@@ -99,8 +99,8 @@ class _DenseGradientFunctions:
         all_finite = ops.all(ops.stack(are_finite)) if are_finite else True
         return ops.cast(ops.logical_not(all_finite), "float32")
 
-    def with_overflow(self, gradient: Any, overflow: Any) -> Any:
-        return self.scaled(gradient, keras.ops.where(overflow > 0, float("inf"), 1.0))
+    def with_overflow(self, gradient: Any, has_overflow: Any) -> Any:
+        return self.scaled(gradient, keras.ops.where(has_overflow, float("inf"), 1.0))
 
     def member_count(self, group: Group) -> Any:
         return group.size()

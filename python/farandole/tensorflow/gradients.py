@@ -110,8 +110,8 @@ class TensorFlowGradientFunctions:
         all_finite = tf.reduce_all(are_finite) if are_finite else True
         return tf.cast(tf.logical_not(all_finite), tf.float32)
 
-    def with_overflow(self, gradient: Any, overflow: Any) -> Any:
-        return self.scaled(gradient, tf.where(overflow > 0, float("inf"), 1.0))
+    def with_overflow(self, gradient: Any, has_overflow: Any) -> Any:
+        return self.scaled(gradient, tf.where(has_overflow, float("inf"), 1.0))
 
     def member_count(self, group: Group) -> Any:
         if tf.executing_eagerly():

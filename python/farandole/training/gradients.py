@@ -12,7 +12,7 @@ from farandole.compression import AnyCompressor, NoneCompressor, checked_compres
 from farandole.errors import CallError
 from farandole.group import Group, global_process_set
 from farandole.operations import Allreduce
-from farandole.reduce_op import Average, ReduceOp, checked_op
+from farandole.reduce_op import Average, Min, Product, ReduceOp, checked_op
 from farandole.training.optimizer_arguments import checked_factor, parameters_by_group
 from farandole.training.variables import numbered_names
 
@@ -81,8 +81,8 @@ class GradientFunctions(Protocol):
     def overflow_of(self, gradients: Sequence[Array]) -> Array:
         """Return a scalar in float32: 1 if a gradient has an element that is not finite, else 0."""
 
-    def with_overflow(self, gradient: Array, overflow: Array) -> Array:
-        """Return the gradient if the scalar `overflow` is 0. Otherwise, make it infinite."""
+    def with_overflow(self, gradient: Array, has_overflow: Array) -> Array:
+        """Return the gradient. If the boolean scalar `has_overflow` is true, make it infinite."""
 
     def member_count(self, group: Group) -> Any:
         """Return the number of members. A program that may outlive the job gets a scalar that is
@@ -180,9 +180,14 @@ class GradientCombiner:
             for gradient, variable in zip(gradients, variables, strict=True)
             if gradient is not None and self.is_local_variable(variable)
         ]
-        *results, overflow = self.combine_gradients(
-            [*gradients, functions.overflow_of(local_gradients)], [*variables, _OverflowVariable]
+        overflow = functions.overflow_of(local_gradients)
+        # Min and Product must return 0 if any rank has an overflow.
+        is_inverted = self._operation.op in (Min, Product)
+        *results, flag = self.combine_gradients(
+            [*gradients, 1 - overflow if is_inverted else overflow],
+            [*variables, _OverflowVariable],
         )
+        has_overflow = flag <= 0 if is_inverted else flag > 0
         present_indices = [i for i, gradient in enumerate(results) if gradient is not None]
         if present_indices:
             # Mark only one gradient, because loss scaling looks at all of them. Prefer a dense
@@ -195,7 +200,7 @@ class GradientCombiner:
                     functions.is_sparse(results[i]),
                 ),
             )
-            results[overflow_index] = functions.with_overflow(results[overflow_index], overflow)
+            results[overflow_index] = functions.with_overflow(results[overflow_index], has_overflow)
         return results
 
     def _keep_own(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
