@@ -40,7 +40,7 @@
 #include "output/worker_stream.h"
 #include "remote/own_host.h"
 #include "remote/remote_process.h"
-#include "supervision/supervision.h"
+#include "supervision/signal_repeats.h"
 #include "workers/worker_process.h"
 
 namespace farandole {
@@ -49,11 +49,10 @@ namespace {
 // The launchers cut the lines of workers to kLineBytesMax, and then add prefixes.
 constexpr std::size_t kLineWithPrefixBytesMax = 4 * kLineBytesMax;
 // After the first failed start, the driver waits this long for errors of the other hosts.
-constexpr auto kOtherErrorsTimeout = std::chrono::seconds(3);
+constexpr auto kOtherErrorsTimeout = std::chrono::seconds(10);
 // After this time, the driver kills the processes that it has told to end.
 constexpr auto kEndTimeout = std::chrono::seconds(20);
-constexpr auto kSecondEndTimeout = std::chrono::seconds(3);  // after a second signal
-constexpr auto kRepeatedSignalTime = Supervision::kRepeatedSignalTime;
+constexpr auto kSecondEndTimeout = std::chrono::seconds(5);  // after a second signal
 // After the connection to a host is lost, the job must end within this time.
 constexpr auto kLostConnectionTimeout = std::chrono::seconds(40);
 constexpr auto kRestartPauseMin = std::chrono::seconds(1);  // the shortest pause before a retry
@@ -168,8 +167,8 @@ class Driver {
   std::uint32_t lost_launchers_ = 0;    // how many launchers of node 0 were lost
   std::uint32_t epoch_ = 0;             // the epoch of the last group of an elastic job
   int start_exit_code_ = 0;             // not 0 if a host could not be started
-  int last_signal_ = 0;
-  TimePoint last_signal_time_{};
+  int end_signal_ = 0;                  // the first signal that asked the job to end; 0: none
+  SignalRepeats repeats_;
   // A second signal has arrived, so do not wait for a reader of our output.
   bool skips_waits_ = false;
   bool inputs_closed_ = false;
@@ -393,11 +392,10 @@ void Driver::handle_signal(int signal) {
       break;
   }
   // While our output has no reader, SIGPIPE arrives again and again.
-  if (signal == SIGPIPE && last_signal_ != 0) return;
-  const bool is_repeat = signal == last_signal_ && now() < last_signal_time_ + kRepeatedSignalTime;
-  last_signal_time_ = now();
-  if (is_repeat) return;
-  const bool is_first_signal = std::exchange(last_signal_, signal) == 0;
+  if (signal == SIGPIPE && end_signal_ != 0) return;
+  if (repeats_.is_repeat(signal, now())) return;
+  const bool is_first_signal = end_signal_ == 0;
+  if (is_first_signal) end_signal_ = signal;
   pass_on_signal(signal == SIGPIPE ? SIGTERM : signal);
   if (!is_first_signal) {
     skips_waits_ = true;
@@ -440,13 +438,13 @@ void Driver::handle_process_end(std::size_t index) {
     return is_needed && may_restart(index) ? schedule_restart(index) : void();
   }
   if (index > 0 && plan_.elastic && job_has_begun_) return;  // node 0 knows how the job ends
-  if (!process.has_got_order && !process.has_failed && !inputs_closed_ && last_signal_ == 0) {
+  if (!process.has_got_order && !process.has_failed && !inputs_closed_ && end_signal_ == 0) {
     const std::string advice = process.remote.advice();
     fail_host(index, process.remote.why_ended() + (advice.empty() ? "" : "; " + advice));
-  } else if (!job_has_begun_ && process.remote.end()->failed() && !deadline_ && last_signal_ == 0) {
+  } else if (!job_has_begun_ && process.remote.end()->failed() && !deadline_ && end_signal_ == 0) {
     // Unless node 0 has ended, wait: its message that the job has begun may still arrive.
     deadline_ = index == 0 ? now() : now() + kOtherErrorsTimeout;
-  } else if (was_lost(process) && last_signal_ == 0 && !deadline_) {
+  } else if (was_lost(process) && end_signal_ == 0 && !deadline_) {
     output_.show_error(format_text("{}: {}", process.name(), how_it_ended(process)));
     // Usually the launchers end the job, but not if only our connection to the host is broken.
     deadline_ = now() + kLostConnectionTimeout;
@@ -458,7 +456,7 @@ void Driver::handle_process_end(std::size_t index) {
 // workers keep running. After several losses within a short time, the job ends instead.
 bool Driver::replace_lost_first_node() {
   HostProcess& process = processes_.front();
-  if (!plan_.elastic || !job_has_begun_ || process.job_is_over || deadline_ || last_signal_ != 0)
+  if (!plan_.elastic || !job_has_begun_ || process.job_is_over || deadline_ || end_signal_ != 0)
     return false;
   if (!process.remote.end()->failed()) return false;  // the job is over, and has succeeded
   const bool is_quick = process.join_time && now() < *process.join_time + kQuickLossTime;
@@ -498,7 +496,7 @@ bool Driver::all_needed_hosts_take_part() const {
 }
 
 bool Driver::may_have_more_hosts() const {
-  return plan_.elastic && job_has_begun_ && !deadline_ && last_signal_ == 0 &&
+  return plan_.elastic && job_has_begun_ && !deadline_ && end_signal_ == 0 &&
          !processes_.front().job_is_over && processes_.front().remote.is_running();
 }
 
@@ -746,13 +744,16 @@ bool Driver::all_ended() const {
 
 int Driver::exit_code() const {
   if (start_exit_code_ != 0) return start_exit_code_;
-  if (last_signal_ != 0 && !all_needed_hosts_take_part()) return 128 + last_signal_;
-  if (last_signal_ != 0 && was_lost(processes_.front())) return 128 + last_signal_;
+  if (end_signal_ != 0 && !all_needed_hosts_take_part()) return 128 + end_signal_;
+  if (end_signal_ != 0 && was_lost(processes_.front())) return 128 + end_signal_;
   int code = exit_code_of(processes_.front());
-  if (plan_.elastic && job_has_begun_) return code;  // failures of other hosts do not count
+  // In an elastic job, failures of other hosts do not count. But node 0 may learn that a signal has
+  // ended them before it gets the signal itself.
+  if (plan_.elastic && job_has_begun_)
+    return end_signal_ != 0 && code == 1 ? 128 + end_signal_ : code;
   for (const HostProcess& process : processes_)
     if (code == 0) code = exit_code_of(process);
-  return last_signal_ == SIGPIPE && code != 0 ? 128 + SIGPIPE : code;
+  return end_signal_ == SIGPIPE && code != 0 ? 128 + SIGPIPE : code;
 }
 
 int report_error(const std::string& why) {

@@ -27,6 +27,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/check.h"
 #include "base/descriptor.h"
 #include "base/sibling_program.h"
 #include "driver/relayed_launcher.h"
@@ -295,6 +296,22 @@ TEST_F(DriverTest, TheSecondSignalDoesNotWaitForPrograms) {
   send_signal(SIGINT);
   send_signal(SIGTERM);
   EXPECT_EQ(wait_for_end().code, 128 + SIGTERM);
+}
+
+TEST_F(DriverTest, ASignalAfterTheEndOfTheReaderKeepsTheExitCode) {
+  start("trap 'touch got-term' TERM; trap '' INT; echo $NODE; until [ -e end ]; do :; done; exit 1",
+        [this] {
+          std::filesystem::current_path(ssh_.folder());
+          std::array<int, 2> ends{};
+          CHECK(::pipe2(ends.data(), O_CLOEXEC) == 0, "pipe2");
+          ::dup2(ends[1], STDOUT_FILENO);
+          ::close(ends[0]);
+        });
+  while (!std::filesystem::exists(ssh_.folder() + "/got-term"))
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  send_signal(SIGINT);
+  std::ofstream(ssh_.folder() + "/end").put('\n');
+  EXPECT_EQ(wait_for_end().code, 128 + SIGPIPE);
 }
 
 // The driver runs in a session of its own, as under `ssh -t` or `docker exec`.

@@ -74,8 +74,8 @@ void HostRelays::receive_report(HostProcess& process, std::string_view bytes) {
   for (auto end = incomplete_line.find('\n'); end != std::string::npos;
        end = incomplete_line.find('\n')) {
     const std::string_view line = std::string_view(incomplete_line).substr(0, end + 1);
-    // Several launchers may name a cause. The launcher that names its cause first has seen the
-    // first failure, so later causes are dropped.
+    // If the launchers could not tell each other which failure was the first, several of them name
+    // a cause. Then only the first line counts.
     const bool is_cause = line.starts_with(kCauseLineBeginning);
     if (!is_cause || !std::exchange(has_reported_cause_, true)) caller_report_.pass_on(line);
     incomplete_line.erase(0, end + 1);

@@ -53,7 +53,7 @@ void Agent::advance_elastic_job() {
   }
   if (orders.lost_member) worker_notices_.send_loss(*orders.lost_member);
   for (const int local_rank : orders.kills) workers_.send_signal(local_rank, SIGKILL);
-  if (orders.must_leave) handle_signal(SIGTERM);
+  if (orders.must_leave) request_end(SIGTERM);
   if (!orders.end.empty()) perform(supervision_->end_elastic_job(orders.end, now()));
   if (elastic_->is_over()) supervision_->no_more_workers();
 }

@@ -75,11 +75,15 @@ int Agent::finish(int exit_code) {
     return exit_code;
   }
   output_.read_remaining();
+  // The signal may have arrived together with the end of the last worker.
+  if (requests_.last_signal != 0) (void)pass_on_late_signal();
   wait_for_cause(exit_code);
+  if (supervision_) exit_code = supervision_->exit_code();  // the cause may be known only now
   if (supervision_ && !node_0_reports()) report_result();
   exit_code = wait_for_common_exit_code(exit_code);
   if (supervision_ && node_0_reports() && nodes_->link().has_lost_node_0()) report_result();
-  if (const auto failure = supervision_ ? supervision_->failure() : std::nullopt)
+  const auto failure = supervision_ ? supervision_->failure() : std::nullopt;
+  if (failure && common_end_.may_be_first_failed_node(layout_.node))
     caller_report_.report_first_cause(failure->rank, failure->pid);
   collect_timelines();
   output_.close();
@@ -103,10 +107,11 @@ bool Agent::ends_with_other_nodes() const {
 CommonEnd::OwnEnd Agent::own_end(int exit_code) const {
   const auto failure = this->failure();
   CommonEnd::OwnEnd own{.exit_code = exit_code,
-                        .has_failed_itself = supervision_ && supervision_->has_failed_itself(),
+                        .has_failed_itself = !supervision_ || supervision_->has_failed_itself(),
                         .is_first_node = layout_.node == 0,
                         .is_elastic = elastic_ != nullptr,
-                        .node_0_reports = node_0_reports()};
+                        .node_0_reports = node_0_reports(),
+                        .grace = setup_.options.grace};
   if (failure) own.report = failure_box(*failure, {.columns = setup_.options.output.box_columns});
   return own;
 }

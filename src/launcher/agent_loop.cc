@@ -38,6 +38,7 @@ int Agent::run() {
     if (started = join_nodes(); !started.ok()) {
       output_.show_error(started.message());
       return finish(requests_.last_signal != 0               ? 128 + requests_.last_signal
+                    : output_.is_closed()                    ? 128 + SIGPIPE
                     : started.code() == StatusCode::kFixCall ? 2
                                                              : 1);
     }
@@ -339,13 +340,27 @@ void Agent::handle_signal(int signal) {
     case SIGUSR2:
       return forward(signal);
     default:
-      requests_.last_signal = signal;
-      if (job_is_over_) requests_.skip_waits = true;
-      if (job_is_over_ || !supervision_ || begin_to_leave(signal)) return;
-      Actions actions = supervision_->signal_received(signal, now());
-      if (node_0_reports()) actions.notices.clear();
-      perform(actions);
+      if (!repeats_.is_repeat(signal, now())) request_end(signal);
   }
+}
+
+void Agent::request_end(int signal) {
+  const bool is_first = std::exchange(requests_.last_signal, signal) == 0;
+  if (job_is_over_ && !(is_first && pass_on_late_signal())) requests_.skip_waits = true;
+  if (job_is_over_ || !supervision_ || begin_to_leave(signal)) return;
+  Actions actions = supervision_->signal_received(signal, now());
+  if (node_0_reports()) actions.notices.clear();
+  perform(actions);
+}
+
+// Tells the other nodes that a signal has asked the job to end, although the workers of this node
+// had ended before it arrived. Returns false if no other node has workers left.
+bool Agent::pass_on_late_signal() {
+  if (!supervision_ || elastic_ || !ends_with_other_nodes() || nodes_->link().outcome())
+    return false;
+  common_end_.tell_own_failure(supervision_->failure_by_signal(requests_.last_signal),
+                               nodes_->link());
+  return true;
 }
 
 void Agent::handle_worker_end(int local_rank) {
@@ -445,7 +460,9 @@ void Agent::forward(int signal) {
 // signal would not end it.
 void Agent::continue_stopped() {
   for (int local_rank = 0; local_rank < workers_.count(); ++local_rank)
-    if (supervision_->stop_signal(local_rank) != 0) workers_.send_signal(local_rank, SIGCONT);
+    if (supervision_->is_alive(local_rank) &&
+        (user_stopped_job_ || supervision_->stop_signal(local_rank) != 0))
+      workers_.send_signal(local_rank, SIGCONT);
 }
 
 void Agent::check_missing_inits() {

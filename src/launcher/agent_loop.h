@@ -36,6 +36,7 @@
 #include "output/job_output.h"
 #include "rendezvous/store_server.h"
 #include "supervision/driver_loss.h"
+#include "supervision/signal_repeats.h"
 #include "supervision/supervision.h"
 
 namespace farandole {
@@ -95,6 +96,8 @@ class Agent {
   void handle_event(std::uint64_t tag);
   void handle_signals();
   void handle_signal(int signal);
+  void request_end(int signal);
+  bool pass_on_late_signal();
   void handle_worker_end(int local_rank);
   bool may_change_members() const {
     return elastic_ && !supervision_->is_ending() && !user_stopped_job_;
@@ -145,6 +148,7 @@ class Agent {
   TimePoint last_memory_sample_ = now();
   Status nodes_failure_;  // why this node cannot take part in the job
   EndRequests requests_;
+  SignalRepeats repeats_;
   DriverLoss driver_loss_;  // only used in an elastic job
   CommonEnd common_end_;
   bool user_stopped_job_ = false;

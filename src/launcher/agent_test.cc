@@ -287,18 +287,21 @@ TEST(Agent, ReportsThatAWorkerIsStoppedAndContinues) {
   EXPECT_EQ(agent.wait_for_end(), 0);
 }
 
-TEST(Agent, AStoppedJobIsNotReported) {
-  LauncherInTest agent(agent_of(shell_job(1, waiting_script("trap 'exit 0' USR1"))));
-  agent.read_until("is ready");
-  const pid_t worker = agent.number_after("worker ");
-  agent.send_signal(SIGTSTP);
+void wait_until_stopped(pid_t process) {
   int status = 0;
   while (status != 'T') {  // the state of the process: T means stopped
-    std::ifstream file("/proc/" + std::to_string(worker) + "/stat");
+    std::ifstream file("/proc/" + std::to_string(process) + "/stat");
     std::string line;
     ASSERT_TRUE(std::getline(file, line));
     status = line.at(line.rfind(')') + 2);
   }
+}
+
+TEST(Agent, AStoppedJobIsNotReported) {
+  LauncherInTest agent(agent_of(shell_job(1, waiting_script("trap 'exit 0' USR1"))));
+  agent.read_until("is ready");
+  agent.send_signal(SIGTSTP);
+  wait_until_stopped(agent.number_after("worker "));
   agent.send_signal(SIGCONT);
   agent.send_signal(SIGUSR1);
   EXPECT_EQ(agent.wait_for_end(), 0);
@@ -388,6 +391,46 @@ TEST(AgentOfANode, ASignalEndsItWhileItWaitsForTheOtherNode) {
   EXPECT_EQ(agent.wait_for_end(), 128 + SIGTERM);
   EXPECT_THAT(agent.output(), HasSubstr("SIGTERM has ended the job before all nodes had joined"));
   EXPECT_THAT(agent.output(), Not(HasSubstr("started")));
+}
+
+TEST(AgentOfANode, ASignalAfterTheEndOfItsWorkersEndsTheOtherNode) {
+  for (const int ended_node : {0, 1}) {
+    const TwoNodeJob job;
+    LauncherInTest ended(agent_of(job.node(ended_node, "echo done")));
+    LauncherInTest running(
+        agent_of(job.node(1 - ended_node, waiting_script("trap 'echo got it; exit 0' TERM"))));
+    running.read_until("is ready");
+    ended.read_until("waiting for those of the other nodes");
+    ended.send_signal(SIGTERM);
+    EXPECT_EQ(ended.wait_for_end(), 128 + SIGTERM);
+    EXPECT_EQ(running.wait_for_end(), 128 + SIGTERM);
+    EXPECT_THAT(running.output(), HasSubstr("got it\n"));
+  }
+}
+
+TEST(AgentOfANode, ASignalAtAnotherNodeContinuesStoppedWorkers) {
+  const TwoNodeJob job;
+  LauncherInTest node_0(
+      agent_of(job.node(0, waiting_script("trap 'echo continued; exit 0' TERM"))));
+  LauncherInTest node_1(agent_of(job.node(1, waiting_script("trap 'exit 0' TERM"))));
+  node_0.read_until("is ready");
+  node_1.read_until("is ready");
+  node_0.send_signal(SIGTSTP);
+  wait_until_stopped(node_0.number_after("worker "));
+  node_1.send_signal(SIGTERM);
+  EXPECT_EQ(node_0.wait_for_end(), 128 + SIGTERM);
+  EXPECT_EQ(node_1.wait_for_end(), 128 + SIGTERM);
+  EXPECT_THAT(node_0.output(), HasSubstr("continued"));
+}
+
+TEST(AgentOfANode, AProgramThatNode0CannotExecuteDeterminesTheExitCode) {
+  const TwoNodeJob job;
+  JobOptions options = job.node(0, "");
+  options.command = {"/dev/null"};
+  LauncherInTest node_0(agent_of(options));
+  LauncherInTest node_1(agent_of(job.node(1, "exec sleep 1000")));
+  EXPECT_EQ(node_0.wait_for_end(), 126);
+  EXPECT_EQ(node_1.wait_for_end(), 126);
 }
 
 TEST(AgentOfANode, TheEndOfTheForegroundProcessEndsItWhileItWaits) {

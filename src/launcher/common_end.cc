@@ -47,6 +47,12 @@ void CommonEnd::tell_own_end(const OwnEnd& own_end, NodeLink& link) {
   if (!std::exchange(has_told_own_end_, true)) link.report_end(own_end.exit_code, own_end.report);
 }
 
+// Returns whether a signal has ended the job, and not the failure of a worker of another node.
+bool CommonEnd::has_signal_ended_job() const {
+  if (other_failure_ && other_failure_->failure.is_root_cause()) return false;
+  return requests_.last_signal != 0 || (other_failure_ && other_failure_->failure.signal != 0);
+}
+
 void CommonEnd::wait_for_cause(const OwnEnd& own_end, const std::function<bool()>& cause_is_known,
                                NodeLink& link, const WaitForNodes& wait) {
   tell_own_end(own_end, link);
@@ -59,26 +65,37 @@ void CommonEnd::wait_for_cause(const OwnEnd& own_end, const std::function<bool()
 int CommonEnd::wait_for_exit_code(const OwnEnd& own_end, NodeLink& link, const WaitForNodes& wait) {
   int exit_code = own_end.exit_code;
   tell_own_end(own_end, link);
-  wait_for_all(exit_code != 0, link, wait);
+  wait_for_all(own_end, link, wait);
   if (own_end.is_elastic && !other_failure_) other_failure_ = first_failure(other_ends_);
   if (exit_code == 0 && link.outcome() != true) {
     if (!own_end.node_0_reports || link.has_lost_node_0())
       user_output_.show_error("the workers of this node have succeeded, but the job has failed: " +
                               why_job_has_failed());
-    exit_code = requests_.skip_waits ? 128 + requests_.last_signal : 1;
+    exit_code = exit_code_of_failure();
   }
-  if (!own_end.is_first_node) return link.job_exit_code().value_or(exit_code);
-  exit_code = exit_code_of_first_failure(exit_code, own_end.has_failed_itself);
-  if (link.outcome()) link.tell(JobOver{static_cast<std::uint32_t>(exit_code)});
+  if (const auto job_over = link.job_over()) {
+    first_failed_node_ = static_cast<int>(job_over->first_failed_node);
+    return static_cast<int>(job_over->exit_code);
+  }
+  if (!own_end.is_first_node) return exit_code;
+  const bool is_own_first = is_own_failure_first(own_end.has_failed_itself);
+  first_failed_node_ = is_own_first ? 0 : static_cast<int>(other_failure_->node);
+  if (!is_own_first) exit_code = exit_code_of_first_failure(exit_code);
+  if (link.outcome())
+    link.tell(JobOver{.exit_code = static_cast<std::uint32_t>(exit_code),
+                      .first_failed_node = static_cast<std::uint32_t>(*first_failed_node_)});
   return exit_code;
 }
 
-void CommonEnd::wait_for_all(bool has_failed, const NodeLink& link, const WaitForNodes& wait) {
+void CommonEnd::wait_for_all(const OwnEnd& own_end, const NodeLink& link,
+                             const WaitForNodes& wait) {
   const TimePoint start = std::chrono::steady_clock::now();
+  const bool has_failed = own_end.exit_code != 0;
   bool has_shown_notice = has_failed;
   while (!link.outcome() && requests_.may_wait()) {
     if (!wait_limit_ && (has_failed || other_failure_))
-      wait_limit_ = std::chrono::steady_clock::now() + kOtherNodesTimeout;
+      wait_limit_ = std::chrono::steady_clock::now() + kOtherNodesTimeout +
+                    (has_signal_ended_job() ? own_end.grace : Duration());
     if (wait_limit_ && std::chrono::steady_clock::now() >= *wait_limit_) break;
     if (!has_shown_notice && std::chrono::steady_clock::now() >= start + kNoticeDelay) {
       has_shown_notice = true;
@@ -91,16 +108,28 @@ void CommonEnd::wait_for_all(bool has_failed, const NodeLink& link, const WaitFo
   }
 }
 
-std::string CommonEnd::why_job_has_failed() const {
-  if (other_failure_) return other_failure_->failure.why;
-  if (requests_.skip_waits) return signal_name(requests_.last_signal) + " has ended it";
-  return "the other nodes have not ended";
+// Returns the exit code of a node whose workers have succeeded, but whose job has failed.
+int CommonEnd::exit_code_of_failure() const {
+  if (!has_signal_ended_job()) return 1;
+  return 128 + (requests_.last_signal != 0 ? requests_.last_signal
+                                           : static_cast<int>(other_failure_->failure.signal));
 }
 
-// If another node has failed first, node 0 shows what that node says about it, and returns that
-// node's exit code.
-int CommonEnd::exit_code_of_first_failure(int exit_code, bool has_failed_itself) {
-  if (!other_failure_ || requests_.last_signal != 0 || has_failed_itself) return exit_code;
+std::string CommonEnd::why_job_has_failed() const {
+  if (requests_.last_signal != 0 && has_signal_ended_job())
+    return signal_name(requests_.last_signal) + " has ended it";
+  return other_failure_ ? other_failure_->failure.why : "the other nodes have not ended";
+}
+
+// Call it on node 0. Returns whether no other node has failed before this node.
+bool CommonEnd::is_own_failure_first(bool has_failed_itself) const {
+  if (!other_failure_ || has_failed_itself) return true;
+  return requests_.last_signal != 0 && has_signal_ended_job();
+}
+
+// Call it on node 0 if another node has failed first. Shows what that node says about its failure,
+// and returns its exit code. If that node has not told its end, returns `exit_code`.
+int CommonEnd::exit_code_of_first_failure(int exit_code) {
   const auto end =
       std::ranges::find(other_ends_, static_cast<int>(other_failure_->node), &NodeEnd::node);
   if (end == other_ends_.end() || end->exit_code == 0) return exit_code;

@@ -55,6 +55,12 @@ class CommonEnd {
   // The failure of the other node that has failed first.
   const std::optional<FailedNode>& other_failure() const { return other_failure_; }
 
+  // Whether the failure of a worker of this node may be the first one of the job. Call it after
+  // wait_for_exit_code().
+  bool may_be_first_failed_node(int node) const {
+    return !first_failed_node_ || *first_failed_node_ == node;
+  }
+
   // Tells the other nodes once that this node's part of the job fails, so that they need not wait
   // for this node.
   void tell_own_failure(const std::optional<NodeFailure>& own_failure, NodeLink& link);
@@ -67,6 +73,7 @@ class CommonEnd {
     bool is_first_node = false;
     bool is_elastic = false;
     bool node_0_reports = false;  // whether node 0 tells the user how the job failed
+    Duration grace{};             // how long workers may run after a signal
   };
   // Call it if a rank of another node has made this node fail. It tells the other nodes that this
   // node has ended. Then it waits until `cause_is_known`, or until all nodes have ended. The wait
@@ -77,14 +84,18 @@ class CommonEnd {
   // the exit code of the first failure. While node 0 waits, it serves the job's Store. After the
   // wait, node 0 tells the other launchers the exit code. All launchers must return the same exit
   // code, because mpirun returns the first one that it sees. If this node has failed, one time
-  // limit applies to this function and wait_for_cause() together.
+  // limit applies to this function and wait_for_cause() together. If a signal has ended the job,
+  // the limit includes the grace time.
   int wait_for_exit_code(const OwnEnd& own_end, NodeLink& link, const WaitForNodes& wait);
 
  private:
   void tell_own_end(const OwnEnd& own_end, NodeLink& link);
-  void wait_for_all(bool has_failed, const NodeLink& link, const WaitForNodes& wait);
+  void wait_for_all(const OwnEnd& own_end, const NodeLink& link, const WaitForNodes& wait);
+  bool has_signal_ended_job() const;
+  int exit_code_of_failure() const;
   std::string why_job_has_failed() const;
-  int exit_code_of_first_failure(int exit_code, bool has_failed_itself);
+  bool is_own_failure_first(bool has_failed_itself) const;
+  int exit_code_of_first_failure(int exit_code);
 
   const EndRequests& requests_;
   UserOutput user_output_;
@@ -92,7 +103,8 @@ class CommonEnd {
   std::vector<NodeEnd> other_ends_;  // node 0: how the other nodes have ended
   bool has_told_own_failure_ = false;
   bool has_told_own_end_ = false;
-  std::optional<TimePoint> wait_limit_;  // one limit for all waits after a failure together
+  std::optional<int> first_failed_node_;  // set if node 0 has determined it
+  std::optional<TimePoint> wait_limit_;   // one limit for all waits after a failure together
 };
 
 }  // namespace farandole

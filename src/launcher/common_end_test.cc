@@ -144,7 +144,7 @@ TEST_F(CommonEndTest, ASurvivedFailureDoesNotFailTheJob) {
 }
 
 TEST_F(CommonEndTest, OtherNodesReturnTheExitCodeOfNode0) {
-  link.known_exit_code = 7;
+  link.received_job_over = JobOver{7};
   link.job_outcome = false;
   EXPECT_EQ(wait_for_exit_code({.exit_code = 1}, [](TimePoint) {}), 7);
   EXPECT_THAT(link.sent_messages, IsEmpty());
@@ -158,6 +158,48 @@ TEST_F(CommonEndTest, ASignalEndsTheWait) {
   EXPECT_EQ(wait_for_exit_code({.exit_code = 0}, signal_comes), 128 + SIGINT);
   EXPECT_EQ(waits, 1);
   EXPECT_THAT(errors, ElementsAre(HasSubstr("SIGINT has ended it")));
+}
+
+TEST_F(CommonEndTest, ASignalAfterAFailureOfAnotherNodeKeepsTheCause) {
+  end.node_failed({.node = 1, .failure = {.why = "rank 1 has exited", .rank = 1}});
+  end.nodes_ended({{.node = 1, .exit_code = 7, .report = {"its box"}}});
+  requests.last_signal = SIGINT;
+  link.job_outcome = false;
+  EXPECT_EQ(wait_for_exit_code({.exit_code = 1, .is_first_node = true}, [](TimePoint) {}), 7);
+  EXPECT_THAT(lines, ElementsAre("its box"));
+}
+
+TEST_F(CommonEndTest, WorkersOfOtherNodesHaveTheGraceTimeAfterASignal) {
+  link.job_outcome.reset();
+  end.node_failed({.node = 1, .failure = {.why = "SIGTERM has ended it", .signal = SIGTERM}});
+  const CommonEnd::OwnEnd own_end{
+      .exit_code = 0, .is_first_node = true, .grace = std::chrono::hours(1)};
+  const TimePoint start = std::chrono::steady_clock::now();
+  EXPECT_EQ(wait_for_exit_code(own_end,
+                               [&](TimePoint limit) {
+                                 EXPECT_GT(limit, start + std::chrono::hours(1));
+                                 requests.foreground_is_gone = true;
+                               }),
+            128 + SIGTERM);
+}
+
+TEST_F(CommonEndTest, Node0TellsTheOthersWhichNodeHasFailedFirst) {
+  end.node_failed({.node = 2, .failure = {.why = "rank 2 has exited", .rank = 2}});
+  end.nodes_ended({{.node = 2, .exit_code = 7, .report = {}}});
+  link.job_outcome = false;
+  EXPECT_EQ(wait_for_exit_code({.exit_code = 1, .is_first_node = true}, [](TimePoint) {}), 7);
+  ASSERT_THAT(link.sent_messages, SizeIs(1));
+  EXPECT_EQ(std::get<JobOver>(link.sent_messages.front().second), (JobOver{7, 2}));
+  EXPECT_FALSE(end.may_be_first_failed_node(0));
+  EXPECT_TRUE(end.may_be_first_failed_node(2));
+}
+
+TEST_F(CommonEndTest, OtherNodesLearnWhichNodeHasFailedFirst) {
+  link.received_job_over = JobOver{.exit_code = 7, .first_failed_node = 2};
+  link.job_outcome = false;
+  EXPECT_EQ(wait_for_exit_code({.exit_code = 1}, [](TimePoint) {}), 7);
+  EXPECT_FALSE(end.may_be_first_failed_node(1));
+  EXPECT_TRUE(end.may_be_first_failed_node(2));
 }
 
 TEST_F(CommonEndTest, DoesNotWaitWithoutTheForegroundProcess) {

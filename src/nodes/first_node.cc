@@ -21,7 +21,7 @@ constexpr auto kLookUpInterval = std::chrono::seconds(1);
 // A launcher that replaces a lost one tries to listen at the same port. But the lost launcher may
 // still have this port for a moment.
 constexpr auto kListenRetryInterval = std::chrono::milliseconds(50);
-constexpr auto kListenRetryTimeout = std::chrono::seconds(2);
+constexpr auto kListenRetryTimeout = std::chrono::seconds(10);
 // A launcher that has connected must send its Hello within this time.
 constexpr auto kHelloTimeout = std::chrono::seconds(10);
 // A rejected launcher has this time to read the reason.
@@ -108,6 +108,7 @@ Status FirstNode::listen_at_free_port(TimePoint now) {
       open({.addresses = std::move(addresses), .port_first = ports.first, .port_last = ports.last});
   const bool may_try_again = options_.replaces && now < listen_retry_deadline_;
   if (!opened.ok()) return may_try_again ? Status() : opened;
+  expectation_deadline_ = now + kReplacementTimeout;
   options_.endpoint.port = listener_->addresses().front().port;
   return {};
 }
@@ -288,7 +289,7 @@ Status FirstNode::remove_if_gone(std::map<std::uint64_t, ConnectedLauncher>::ite
       if (options_.is_elastic)
         news.changes.push_back({.node = node, .why = why});
       else
-        report_failure(node, {.why = why}, &news);
+        report_failure(node, loss_of(node, why), &news);
     }
   }
   events_.remove(channel.descriptor());
@@ -307,6 +308,13 @@ void FirstNode::report_failure(int node, const NodeFailure& failure, NodeEvents*
 NodeFailure FirstNode::with_node_name(int node, NodeFailure failure) const {
   failure.why = format_text("{}: {}", roll_call_.name(node), escape_controls(failure.why));
   return failure;
+}
+
+NodeFailure FirstNode::loss_of(int node, const std::string& why) const {
+  const NodeLayout layout{.node = node, .workers = roll_call_.worker_counts()};
+  return {.why = why,
+          .first_rank = static_cast<std::uint32_t>(layout.first_rank()),
+          .ranks = static_cast<std::uint32_t>(layout.local_size())};
 }
 
 NodeFailure FirstNode::failure_of_end(int node, int exit_code) const {

@@ -13,6 +13,7 @@
 #include "network/tcp/tcp_listener.h"
 #include "nodes/heartbeat.h"
 #include "nodes/node_channel.h"
+#include "nodes/node_layout.h"
 #include "nodes/node_link.h"
 #include "nodes/roll_call.h"
 
@@ -36,7 +37,7 @@ class FirstNode final : public NodeLink {
   bool is_connected(int node) const override;
   bool has_lost_node_0() const override { return false; }
   std::optional<bool> outcome() const override { return roll_call_.outcome(); }
-  std::optional<int> job_exit_code() const override { return std::nullopt; }
+  std::optional<JobOver> job_over() const override { return std::nullopt; }
   int descriptor() const override { return events_.descriptor(); }
   TimePoint deadline() const override;
 
@@ -77,6 +78,7 @@ class FirstNode final : public NodeLink {
   void report_failure(int node, const NodeFailure& failure, NodeEvents* news);
   // Returns the failure with the node's name at the beginning of `why`.
   NodeFailure with_node_name(int node, NodeFailure failure) const;
+  NodeFailure loss_of(int node, const std::string& why) const;
   NodeFailure failure_of_end(int node, int exit_code) const;
   void handle_end(int node, const NodeEnded& ended, NodeEvents& news);
   void begin_if_complete();

@@ -82,9 +82,9 @@ class NodeLink {
   // Empty while any node is running. Afterwards, says whether the job has succeeded on all nodes.
   // The other nodes learn this from node 0's message JobOver.
   virtual std::optional<bool> outcome() const = 0;
-  // On another node than node 0: the exit code of the job that node 0 has sent. Empty before that,
-  // and on node 0.
-  virtual std::optional<int> job_exit_code() const = 0;
+  // On another node than node 0: node 0's message that the job is over. Empty before that, and on
+  // node 0.
+  virtual std::optional<JobOver> job_over() const = 0;
 
   // To sleep, poll descriptor() for POLLIN, up to deadline().
   virtual int descriptor() const = 0;

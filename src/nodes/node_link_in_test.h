@@ -29,7 +29,7 @@ class NodeLinkInTest final : public NodeLink {
   bool is_connected(int node) const override { return !disconnected_nodes.contains(node); }
   bool has_lost_node_0() const override { return false; }
   std::optional<bool> outcome() const override { return job_outcome; }
-  std::optional<int> job_exit_code() const override { return known_exit_code; }
+  std::optional<JobOver> job_over() const override { return received_job_over; }
   int descriptor() const override { return -1; }
   TimePoint deadline() const override { return TimePoint::max(); }
 
@@ -39,7 +39,7 @@ class NodeLinkInTest final : public NodeLink {
   std::vector<NodeFailure> failures;  // report_failing()
   std::optional<int> own_exit_code;   // report_end()
   std::optional<bool> job_outcome = true;
-  std::optional<int> known_exit_code;
+  std::optional<JobOver> received_job_over;
 };
 
 }  // namespace farandole

@@ -190,7 +190,7 @@ TEST_F(NodeLinks, EndTogether) {
   node_0.link->tell(JobOver{0});
   run_until([&] { return node_1.link->outcome().has_value(); });
   EXPECT_EQ(node_1.link->outcome(), true);
-  EXPECT_EQ(node_1.link->job_exit_code(), 0);
+  EXPECT_EQ(node_1.link->job_over(), JobOver{0});
   EXPECT_TRUE(node_0.failures.empty());
 }
 
@@ -272,7 +272,7 @@ TEST_F(NodeLinks, ReportEachFailureOnce) {
   EXPECT_EQ(node_2.last_failure->failure.blamed_rank, 0U);
   for (const Launcher* launcher : {&node_1, &node_2}) {
     EXPECT_EQ(launcher->link->outcome(), false);
-    EXPECT_EQ(launcher->link->job_exit_code(), 3);
+    EXPECT_EQ(launcher->link->job_over(), JobOver{3});
   }
   ASSERT_EQ(node_0.ends.size(), 2U);
   EXPECT_EQ(node_0.ends.front().node, 1);

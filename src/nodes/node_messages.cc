@@ -53,7 +53,7 @@ void visit_fields([[maybe_unused]] auto& visit, [[maybe_unused]] auto& message) 
   else if constexpr (std::is_same_v<Message, NodeEnded>)
     visit(message.exit_code), visit(message.report);
   else if constexpr (std::is_same_v<Message, JobOver>)
-    visit(message.exit_code);
+    visit(message.exit_code), visit(message.first_failed_node);
   else if constexpr (std::is_same_v<Message, WorkerReport>)
     visit(message.rank), visit(message.report);
   else if constexpr (std::is_same_v<Message, StacksWanted>)

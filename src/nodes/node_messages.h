@@ -74,10 +74,13 @@ struct NodeFailure {
   std::uint32_t signal = 0;                    // the signal that has asked the node to end; 0: none
   std::uint32_t first_rank = 0;                // the lowest rank of this node
   std::uint32_t ranks = 0;                     // how many ranks this node has
+  // Whether a rank of this node is the cause: it has failed, and no other rank has made it fail.
+  bool is_root_cause() const { return rank && !blamed_rank; }
   // Whether this failure has caused the other failure. If several ranks of this node have failed,
-  // the other node may blame one of them that is not `rank`.
+  // the other node may blame one of them that is not `rank`. If a signal has ended this node, or if
+  // the node is lost, there is no `rank`, but the other node may blame any rank of this node.
   bool has_caused(const NodeFailure& other) const {
-    if (!rank || !other.blamed_rank) return false;
+    if (!other.blamed_rank) return false;
     const bool blames_this_node =
         *other.blamed_rank >= first_rank && *other.blamed_rank - first_rank < ranks;
     return rank == other.blamed_rank || (blames_this_node && !blamed_rank);
@@ -105,9 +108,11 @@ struct NodeEnded {
 NodeEnded make_node_ended(int exit_code, const std::vector<std::string>& report);
 
 // 0 →: all nodes have ended. `exit_code` is the exit code of the job: that of the first failure, or
-// 0 if all nodes have succeeded.
+// 0 if all nodes have succeeded. `first_failed_node` is the node of the first failure, if there is
+// one.
 struct JobOver {
   std::uint32_t exit_code = 0;
+  std::uint32_t first_failed_node = 0;
   friend bool operator==(const JobOver&, const JobOver&) = default;
 };
 

@@ -21,7 +21,7 @@ std::vector<NodeMessage> all_messages() {
           FailedNode{1, {"why", std::nullopt, std::nullopt}},
           FailedNode{1, {"why", 3, 0, 15, 2, 4}},
           NodeEnded{137, {"one", "two"}},
-          JobOver{3},
+          JobOver{3, 2},
           WorkersWanted{},
           WorkerReport{3, std::string("a\0b", 3)},
           StacksWanted{{5, 6}},

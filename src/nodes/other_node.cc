@@ -218,8 +218,9 @@ Status OtherNode::handle(const NodeMessage& message, NodeEvents& news) {
   }
   if (start_ && is_for_launcher(message)) news.messages.push_back(message);
   if (const auto* job_over = std::get_if<JobOver>(&message)) {
-    job_exit_code_ = static_cast<int>(job_over->exit_code & 0xFFU);
-    outcome_ = job_exit_code_ == 0;
+    job_over_ = *job_over;
+    job_over_->exit_code &= 0xFFU;
+    outcome_ = job_over_->exit_code == 0;
   }
   return {};
 }
@@ -249,8 +250,9 @@ void OtherNode::give_up_node_0(NodeEvents& news) {
   dialer_.reset();
   outcome_ = false;
   has_lost_node_0_ = true;
-  news.failures.push_back(
-      {0, {.why = format_text("the launcher of node 0 is gone: {}", why_lost_)}});
+  news.failures.push_back({0,
+                           {.why = format_text("the launcher of node 0 is gone: {}", why_lost_),
+                            .ranks = start_->workers.front()}});
 }
 
 Status OtherNode::update_interest() {

@@ -34,7 +34,7 @@ class OtherNode final : public NodeLink {
   bool is_connected(int /*node*/) const override { return channel_ != nullptr; }
   bool has_lost_node_0() const override { return has_lost_node_0_; }
   std::optional<bool> outcome() const override { return outcome_; }
-  std::optional<int> job_exit_code() const override { return job_exit_code_; }
+  std::optional<JobOver> job_over() const override { return job_over_; }
   int descriptor() const override { return events_.descriptor(); }
   TimePoint deadline() const override;
 
@@ -71,7 +71,7 @@ class OtherNode final : public NodeLink {
   std::vector<std::uint32_t> missing_nodes_;
   std::optional<Start> start_;
   std::optional<bool> outcome_;
-  std::optional<int> job_exit_code_;
+  std::optional<JobOver> job_over_;
   bool has_lost_node_0_ = false;
   // Set while a new launcher may still replace the lost launcher of node 0.
   std::optional<TimePoint> node_0_return_deadline_;

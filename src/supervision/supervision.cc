@@ -121,12 +121,7 @@ Actions Supervision::signal_received(int signal, TimePoint now) {
   // SIGPIPE comes again and again while our output has no reader. So a repeated SIGPIPE does not
   // mean that the user has sent a second signal.
   if (signal == SIGPIPE && has_signalled()) return {};
-  // Ctrl-C may first end the reader of our output, and then reach us. So a signal shortly after
-  // SIGPIPE may belong to the same Ctrl-C.
-  const bool is_same_signal = (signal == ending_signal_ || ending_signal_ == SIGPIPE) &&
-                              now - last_signal_time_ < kRepeatedSignalTime;
-  last_signal_time_ = now;
-  if (is_same_signal || is_finished()) return {};
+  if (repeats_.is_repeat(signal, now) || is_finished()) return {};
   // If the user sends a signal to all nodes, another node may report the signal before this
   // launcher gets it. In this case, this launcher sent the signal to its workers when the report
   // arrived.
@@ -168,14 +163,16 @@ Actions Supervision::signal_received(int signal, TimePoint now) {
 // After the failure, the engine's errors usually end the workers. The deadline is for programs that
 // do not use the engine.
 Actions Supervision::other_node_failed(const NodeFailure& failure, TimePoint now) {
-  if (other_failure_ && failure.has_caused(*other_failure_)) other_failure_ = failure;
-  if (const auto failure_here = own_failure(); failure_here && failure.has_caused(*failure_here)) {
-    other_failure_ = failure;
-    first_failed_rank_.reset();
-  }
-  if (state_ != State::kRunning || is_finished()) return {};
-  other_failure_ = failure;
-  if (failure.signal != 0) {
+  const auto failure_here = own_failure();
+  const bool has_caused_ours = failure_here && failure.has_caused(*failure_here);
+  const bool is_cause = has_caused_ours || (other_failure_ && failure.has_caused(*other_failure_));
+  const bool is_first = state_ == State::kRunning && !is_finished();
+  if (has_caused_ours) first_failed_rank_.reset();
+  if (is_cause || is_first) other_failure_ = failure;
+  // A worker may have failed because of the signal before the signal was reported. Then the other
+  // workers still get the signal, and the time to end that follows a signal.
+  const bool may_signal = is_first || (is_cause && state_ == State::kOwnErrors && !is_finished());
+  if (failure.signal != 0 && may_signal) {
     const int signal = static_cast<int>(failure.signal);
     enter_state(State::kSignalled, now + grace_);
     remember_signal(signal, now);
@@ -186,6 +183,7 @@ Actions Supervision::other_node_failed(const NodeFailure& failure, TimePoint now
             signal,
             false};
   }
+  if (!is_first) return {};
   enter_state(State::kOwnErrors, now + kOwnErrorTime);
   return {{failure.why + "; the workers of this node end, too"}, std::nullopt, false};
 }
@@ -344,7 +342,7 @@ int Supervision::exit_code() const {
   if (other_failure_ && !(is_elastic_ && failed_itself)) {
     const int signal =
         ending_signal_ != 0 ? ending_signal_ : static_cast<int>(other_failure_->signal);
-    return signal != 0 ? 128 + signal : 1;
+    return signal != 0 && !other_failure_->is_root_cause() ? 128 + signal : 1;
   }
   if (unsurvived_failure_) return unsurvived_failure_->exit_code;
   if (!first_failed_rank_) {
@@ -427,9 +425,14 @@ std::optional<NodeFailure> Supervision::own_failure() const {
   }
   if (!why_it_ends_.empty()) return NodeFailure{.why = why_it_ends_};
   if (ending_signal_ == 0) return std::nullopt;
-  const int signal = ending_signal_ == SIGPIPE ? SIGTERM : ending_signal_;
-  return NodeFailure{.why = signal_name(ending_signal_) + " has ended it",
-                     .signal = static_cast<std::uint32_t>(signal)};
+  return failure_by_signal(ending_signal_);
+}
+
+NodeFailure Supervision::failure_by_signal(int signal) const {
+  return {.why = signal_name(signal) + " has ended it",
+          .signal = static_cast<std::uint32_t>(signal == SIGPIPE ? SIGTERM : signal),
+          .first_rank = static_cast<std::uint32_t>(first_rank_),
+          .ranks = static_cast<std::uint32_t>(workers_.size())};
 }
 
 std::vector<std::string> Supervision::closing_lines() const {

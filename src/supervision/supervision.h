@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "diagnosis/failure_box.h"
 #include "nodes/node_messages.h"
+#include "supervision/signal_repeats.h"
 
 namespace farandole {
 
@@ -29,14 +30,12 @@ class Supervision {
   // After a failure, the other workers have kOwnErrorTime to end with an error that names the
   // failed rank. Then they get SIGTERM, and after kTerminateTime SIGKILL. After kKillTime we give
   // up.
-  static constexpr auto kOwnErrorTime = std::chrono::seconds(2);
+  static constexpr auto kOwnErrorTime = std::chrono::seconds(5);
   static constexpr auto kTerminateTime = std::chrono::seconds(5);
   static constexpr auto kKillTime = std::chrono::seconds(10);
   // After all workers have succeeded, the processes that they have left behind have this time to
   // end. Then they get SIGTERM and, after the same time again, SIGKILL.
   static constexpr auto kLeftoverTime = std::chrono::seconds(2);
-  // A second signal within this time is ignored: a terminal and a wrapper may send the same Ctrl-C.
-  static constexpr auto kRepeatedSignalTime = std::chrono::milliseconds(500);
 
   // `pids` are the process ids by local rank; 0: the worker of an elastic job has not started yet.
   // `grace` is the time from a forwarded signal to SIGKILL. `first_rank` is the rank of the first
@@ -70,7 +69,7 @@ class Supervision {
   Actions worker_continued(int local_rank);
   // Call it for a signal that asks the job to end: SIGINT, SIGTERM, SIGHUP or SIGQUIT. Call it with
   // SIGPIPE if our output has no reader any more. SIGPIPE may come again and again, and never
-  // counts as the second signal, which kills the workers.
+  // counts as the second signal, which kills the workers. Nor does a repeat (signal_repeats.h).
   Actions signal_received(int signal, TimePoint now);
   // Call it when the part of the job on another node fails; `why` names that node. The failure that
   // is the cause may be reported after the failures that it causes, because the connections of a
@@ -98,10 +97,10 @@ class Supervision {
   // Returns the exit code of the job. It is the exit code of the worker that caused the failure. If
   // this worker exited with code 0, or if we have ended it, the code is that of the first worker
   // that failed. Without a failure, the code is 128 + the signal that ended the job, or 0. If
-  // another node failed first, the code is 128 + the signal that arrived here afterwards or,
-  // without one, that ended the other node, or 1; but in an elastic job, a failure of a worker of
-  // this node counts instead. If the workers were told to end after their next commit and have done
-  // so, the code is kEndedEarlyExitCode.
+  // another node failed first, the code is 1 if a worker was the cause. Otherwise, it is 128 + the
+  // signal that arrived here afterwards or, without one, that ended the other node, or 1. But in an
+  // elastic job, a failure of a worker of this node counts instead. If the workers were told to end
+  // after their next commit and have done so, the code is kEndedEarlyExitCode.
   int exit_code() const;
   // The facts of the failure, for the user. Call it when is_finished(). Empty if no worker failed
   // before a signal asked the job to end.
@@ -109,6 +108,8 @@ class Supervision {
   // Why this node's part of the job ends or has ended; empty if it runs, if it has succeeded, or if
   // another node has failed first.
   std::optional<NodeFailure> own_failure() const;
+  // This node's failure if `signal` has asked the job to end.
+  NodeFailure failure_by_signal(int signal) const;
   // Whether this node has failed by itself. In an elastic job, only the failure of a worker counts,
   // and not the decision to end the job.
   bool has_failed_itself() const {
@@ -178,7 +179,7 @@ class Supervision {
   bool has_last_step_ = false;  // end_at_next_commit() was called
   int ending_signal_ = 0;
   std::optional<NodeFailure> other_failure_;  // another node's failure, if it was the first
-  TimePoint last_signal_time_{};
+  SignalRepeats repeats_{};
 };
 
 }  // namespace farandole

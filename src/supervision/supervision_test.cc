@@ -528,6 +528,42 @@ TEST_F(SupervisionTest, TheCauseOfAnotherNodesFailureReplacesIt) {
   EXPECT_EQ(job_.closing_lines().front(), "the job has ended: node 2: rank 7");
 }
 
+// A worker may fail because of the signal at another node before that node reports the signal.
+TEST_F(SupervisionTest, ASignalAtAnotherNodeMayBeTheCauseOfAnEarlierFailure) {
+  end_worker(0, exited(1), report_blaming(4));
+  pass_time(Supervision::kOwnErrorTime - milliseconds(1));
+  actions_ = job_.other_node_failed(
+      {.why = "node 1: SIGTERM has ended it", .signal = SIGTERM, .first_rank = 3, .ranks = 2},
+      now_);
+  EXPECT_EQ(actions_.forward_signal, SIGTERM);
+  EXPECT_FALSE(job_.own_failure().has_value());
+  pass_time(kGrace - milliseconds(1));
+  expect_nothing();
+  for (const int rank : {1, 2}) end_worker(rank, exited(0));
+  EXPECT_EQ(job_.exit_code(), 128 + SIGTERM);
+  EXPECT_FALSE(job_.failure().has_value());
+  EXPECT_EQ(job_.closing_lines().front(), "the job has ended: node 1: SIGTERM has ended it");
+}
+
+TEST_F(SupervisionTest, TheLossOfAnotherNodeMayBeTheCauseOfAnEarlierFailure) {
+  end_worker(0, exited(3), report_blaming(4));
+  actions_ = job_.other_node_failed({.why = "node 1 is gone", .first_rank = 3, .ranks = 2}, now_);
+  expect_nothing();
+  for (const int rank : {1, 2}) end_worker(rank, exited(3), report_blaming(4));
+  EXPECT_EQ(job_.exit_code(), 1);
+  EXPECT_FALSE(job_.failure().has_value());
+  EXPECT_EQ(job_.closing_lines().front(), "the job has ended: node 1 is gone");
+}
+
+TEST_F(SupervisionTest, ASignalAfterAFailureOfAnotherNodeKeepsTheCause) {
+  (void)job_.other_node_failed({.why = "node 1: rank 4", .rank = 4, .first_rank = 3, .ranks = 2},
+                               now_);
+  receive_signal(SIGINT);
+  EXPECT_EQ(actions_.forward_signal, SIGINT);
+  for (const int rank : {0, 1, 2}) end_worker(rank, killed(SIGINT));
+  EXPECT_EQ(job_.exit_code(), 1);  // node 0 returns the exit code of node 1
+}
+
 TEST_F(SupervisionTest, ASignalIsAFailureForTheOtherNodes) {
   EXPECT_FALSE(job_.own_failure().has_value());
   receive_signal(SIGINT);
