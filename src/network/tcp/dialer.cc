@@ -105,6 +105,9 @@ Result<std::unique_ptr<Connection>> Dialer::advance(Attempts::iterator attempt, 
     events_.remove(session.descriptor());
     return std::unique_ptr<Connection>(std::move(attempt->session));
   }
+  // Do this before the deadline is checked: the peer may accept this connection.
+  if (progress.ok() && *progress == TlsSession::Progress::kConfirming && !is_confirming_)
+    drop_all_except(attempt);
   if (!progress.ok() || attempt->deadline <= now) {
     give_up(
         attempt,
@@ -117,7 +120,6 @@ Result<std::unique_ptr<Connection>> Dialer::advance(Attempts::iterator attempt, 
         now);
     return std::unique_ptr<Connection>();
   }
-  if (*progress == TlsSession::Progress::kConfirming && !is_confirming_) drop_all_except(attempt);
   if (session.has_unsent() != attempt->waits_to_send) {
     attempt->waits_to_send = session.has_unsent();
     FARANDOLE_TRY(

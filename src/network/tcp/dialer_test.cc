@@ -2,9 +2,12 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <sys/socket.h>
 
+#include <chrono>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "base/no_descriptors_in_test.h"
@@ -178,6 +181,23 @@ TEST_F(DialerTest, WaitsForTheConfirmationUntilItsDeadline) {
   ASSERT_TRUE(connection);
   EXPECT_EQ(accepted_.size(), 1U);
   EXPECT_EQ(dialer->try_connect(later).status().code(), StatusCode::kFixCall);
+}
+
+// The listener's answer has arrived in time, but this process reads it late.
+TEST_F(DialerTest, AnAnswerThatIsReadLateStillCounts) {
+  options_.addresses = {v4_};
+  const TimePoint now = std::chrono::steady_clock::now();
+  const TimePoint deadline = now + std::chrono::hours(1);
+  const auto dialer = *Dialer::start(*context_, options_, now, deadline);
+  for (int i = 0; i < 20; ++i) {  // connect to the listener, and send the first message
+    ASSERT_EQ(*dialer->try_connect(now), nullptr);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  ASSERT_NE(dialer->next_deadline(), deadline) << "the listener has not answered yet";
+  pollfd answer{dialer->descriptor(), POLLIN, 0};
+  while (::poll(&answer, 1, 1) == 0) accept();
+  ASSERT_EQ(*dialer->try_connect(now + 2 * options_.attempt_time_max), nullptr);
+  EXPECT_EQ(dialer->next_deadline(), deadline) << "the dialer must wait for the confirmation";
 }
 
 TEST_F(DialerTest, SaysAtItsDeadlineThatTheConfirmationIsMissing) {

@@ -232,6 +232,7 @@ TEST(TcpListener, AForkedChildClosesItsCopies) {
 TEST(TcpListener, AMemberJoinsAmongIdleStrangers) {
   ListeningJob job({"127.0.0.1:0"});
   job.options.handshakes_max = 8;
+  job.options.handshake_time_max = std::chrono::hours(1);
   job.open();
   const SocketAddress listen_address = job.listener->addresses()[0];
   std::vector<Descriptor> idle_strangers;
@@ -249,6 +250,7 @@ TEST(TcpListener, AMemberJoinsAmongIdleStrangers) {
 TEST(TcpListener, EvictsTheSourceWithTheMostConnections) {
   ListeningJob job;
   job.options.handshakes_max = 4;
+  job.options.handshake_time_max = std::chrono::hours(1);
   job.open();
   const SocketAddress listen_address = job.listener->addresses()[0];
   auto wire = TcpConnection::dial(listen_address, address_of("127.0.0.3:0"), {});
