@@ -26,7 +26,7 @@ namespace {
 
 using SteadyClock = std::chrono::steady_clock;
 
-constexpr auto kTimeLimit = std::chrono::seconds(5);
+constexpr auto kTimeLimit = std::chrono::seconds(10);
 constexpr int kKillTimeMaxMs = 1000;
 
 // A finding is encoded as a digit and three texts, each with a zero byte at its end.
@@ -96,8 +96,12 @@ std::optional<std::string> read_all(const Descriptor& source) {
     const auto time_left =
         std::chrono::ceil<std::chrono::milliseconds>(deadline - SteadyClock::now());
     pollfd entry{source.get(), POLLIN, 0};
-    if (time_left.count() <= 0) return std::nullopt;
-    if (::poll(&entry, 1, static_cast<int>(time_left.count())) <= 0) continue;
+    // Look even if the time is over, because this process itself may have been late.
+    const auto poll_ms = std::max<std::int64_t>(time_left.count(), 0);
+    if (::poll(&entry, 1, static_cast<int>(poll_ms)) <= 0) {
+      if (time_left.count() <= 0) return std::nullopt;
+      continue;
+    }
     std::array<char, 4096> buffer{};
     const ssize_t count = ::read(source.get(), buffer.data(), buffer.size());
     if (count <= 0) return bytes;

@@ -86,8 +86,12 @@ std::vector<Package> find_packages() {
   const Check check = python_check();
   const std::vector<Finding> findings = findings_of(check);
   std::vector<Package> packages;
-  for (std::size_t i = 0; i < findings.size(); ++i)
-    packages.push_back({check.names.at(i), findings[i].version});
+  for (std::size_t i = 0; i < findings.size(); ++i) {
+    // If the check had no answer in time, it is unknown whether the package is installed.
+    const bool is_known =
+        findings[i].health != Health::kDoesNotWork || !findings[i].version.empty();
+    if (is_known) packages.push_back({check.names.at(i), findings[i].version});
+  }
   return packages;
 }
 

@@ -53,7 +53,7 @@ CHECK_NAMES = [
     *("python3", "farandole for Python", *FRAMEWORKS, "py-spy", "CUDA driver", "NCCL"),
 ]
 
-NO_ANSWER = "no answer within 5 s"
+NO_ANSWER = "no answer within 10 s"
 Rows = dict[str, dict[str, str]]
 
 
