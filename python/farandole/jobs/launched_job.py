@@ -61,6 +61,7 @@ class LaunchedJob:
         # Set when a worker has started, or when it is certain that no worker will start.
         self._worker_start_known = threading.Event()
         self._error: Exception | None = None
+        self._launcher_lock = threading.Lock()  # guards _end_signal and _process
         self._end_signal = 0
         self.exit_code: int | None = None  # the exit code of the launcher, and so of the job
         self._process: subprocess.Popen[bytes] | None = None
@@ -110,9 +111,10 @@ class LaunchedJob:
 
         At a second, different signal, the launcher kills the workers at once.
         """
-        self._end_signal = signal_number
-        if self._process is not None:
-            self._process.send_signal(signal_number)
+        with self._launcher_lock:
+            self._end_signal = signal_number
+            if self._process is not None:
+                self._process.send_signal(signal_number)
 
     def is_alive(self) -> bool:
         return self._thread.is_alive()
@@ -193,20 +195,22 @@ class LaunchedJob:
             flags += ["--door", *map(str, door)] if door else []
             flags += ["--streams", ",".join(map(str, streams))] if streams else []
             self.ignores_interrupts = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-            self._process = subprocess.Popen(
-                [launcher_command(), "run", *flags, *self.plan.flags, "--", *self.plan.program],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                env=self.plan.environment,
-                pass_fds=(caller_pidfd, launchers_report_pipe, *door, *streams),
-                # A terminal's Ctrl-C must not reach the launcher, because this process forwards it.
-                start_new_session=True,
-            )
+            with self._launcher_lock:
+                self._process = subprocess.Popen(
+                    [launcher_command(), "run", *flags, *self.plan.flags, "--", *self.plan.program],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    env=self.plan.environment,
+                    pass_fds=(caller_pidfd, launchers_report_pipe, *door, *streams),
+                    # A terminal's Ctrl-C must not reach the launcher, because this process forwards
+                    # it.
+                    start_new_session=True,
+                )
+                if self._end_signal:  # end() was called before the launcher ran
+                    self._process.send_signal(self._end_signal)
         self.launcher_pid = self._process.pid
         self._launcher_start_known.set()
-        if self._end_signal:  # end() was called before the launcher ran
-            self._process.send_signal(self._end_signal)
         if self.plan.keeps_output:
             for pipe, _, name in self._launcher_streams():
                 os.set_blocking(own_ends.enter_context(pipe).fileno(), False)
