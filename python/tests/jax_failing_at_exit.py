@@ -7,6 +7,7 @@ call.
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 
 import jax
@@ -23,12 +24,13 @@ def step(x: jax.Array) -> jax.Array:
     return hvd.allreduce(x)
 
 
+if os.environ["FARANDOLE_RANK"] == "0":
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # so that this rank has time to print its error
 hvd.init()
 matrix = jnp.ones((300 + hvd.rank(), 300 + hvd.rank()))
 if hvd.rank() == 1:
     step(matrix)
 else:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # so that this rank has time to print its error
     with contextlib.suppress(jax.errors.JaxRuntimeError):
         step(matrix)
         wait_for_programs()

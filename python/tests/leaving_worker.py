@@ -108,13 +108,14 @@ LEAVE_FUNCTIONS = {
     "daemon threads": wait_in_daemon_threads,
 }
 
+if os.environ["FARANDOLE_RANK"] == "0":
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # so that this rank has time to print its error
 farandole.init()
 if farandole.rank() == 1:
     pending_barrier = start_barrier("never")
     start_barrier("dropped")
     LEAVE_FUNCTIONS[sys.argv[1]]()
 else:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # so that this rank has time to print its error
     try:
         start_barrier("other").wait()
     except farandole.GroupLostError as error:

@@ -36,7 +36,7 @@ def test_the_programs_of_the_page(tmp_path: Path) -> None:
 
 LEAVING_PROGRAM = """
 import signal
-signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it has 7 s instead of 2 s to show its own error
+signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it has 10 s instead of 5 s to show its own error
 import tensorflow as tf
 import farandole.tensorflow as hvd
 

@@ -9,6 +9,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
+#include <functional>
 #include <map>
 #include <set>
 #include <string>
@@ -264,12 +266,18 @@ TEST(Formation, ErrorsNameTheMissingRanksAndTheHostsThatHaveJoined) {
   const JobOfHosts job({0, 1, 0, 1});
   std::vector<std::jthread> threads;
   std::vector<Status> statuses(4);
-  for (const int rank : {0, 2})
-    threads.emplace_back([&, rank] {
+  const auto start_rank = [&](int rank, int timeout_ms) {
+    threads.emplace_back([&, rank, timeout_ms] {
       EngineOptions options = formation_options(rank, 4);
-      options.start_timeout = std::chrono::milliseconds(rank == 0 ? 1000 : 60'000);
+      options.start_timeout = std::chrono::milliseconds(timeout_ms);
       statuses[static_cast<std::size_t>(rank)] = job.form(options).status();
     });
+  };
+  start_rank(2, 60'000);
+  const std::function<bool()> never;
+  const TimePoint limit = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+  ASSERT_TRUE(job.job_store()->wait(keys::member(1, 2), {limit, never}).ok());
+  start_rank(0, 1000);
   threads.clear();
   EXPECT_EQ(statuses[0].code(), StatusCode::kRebuildGroup);
   EXPECT_THAT(statuses[0].message(),

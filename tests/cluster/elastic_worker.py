@@ -9,7 +9,8 @@ no worker fails. The second argument is the form of the training:
     jax: a loop with a Step, whose state is a JaxState, and whose calls are compiled
 
 If the variable NEW_WORKERS_FROM is set, the training waits in the middle until a worker with this
-number or a higher one is a member. In the form `function`, it also waits until rank 0 finds the
+number or a higher one is a member. Such a worker joins only when the file that the variable
+JOIN_WHEN names exists. In the form `function`, it also waits until rank 0 finds the
 file that the variable HOLD_UNTIL names.
 """
 
@@ -34,6 +35,7 @@ MEMBERS_MAX = 8
 committed = [0]  # the batches at which this worker has made commits
 WORKER_NUMBER = int(os.environ["FARANDOLE_ELASTIC_WORKER"])
 NEW_WORKERS_FROM = int(os.environ.get("NEW_WORKERS_FROM", "0"))
+JOIN_WHEN = os.environ.get("JOIN_WHEN", "/")
 HOLD_UNTIL = os.environ.get("HOLD_UNTIL", "/")
 FAILURE_POINTS = (
     "before the step",
@@ -186,6 +188,8 @@ if not SEED:
     failure.countdown = -1
 if FORM == "jax":
     importlib.import_module("farandole.jax")  # import before init(), because the import takes long
+while WORKER_NUMBER >= NEW_WORKERS_FROM > 0 and not os.path.exists(JOIN_WHEN):
+    time.sleep(0.01)
 farandole.init()
 state = train()
 total = sum(map(value_of, range(BATCHES)))

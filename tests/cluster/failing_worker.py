@@ -78,8 +78,8 @@ def main(failure: str, failed_rank: int) -> None:
     descriptors_before = descriptors()
     farandole.init()
     rank = farandole.rank()
-    if rank != failed_rank:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # so we have 7 s to show our error, not 2 s
+    if rank != failed_rank or failure == "exit_normally":
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # so we have 10 s to show our error, not 5 s
     step = 0
     try:
         while True:

@@ -73,7 +73,7 @@ def start_in_another_order_and_wait_later() -> None:
 
 
 def take_time_for_errors() -> None:
-    """Ignore SIGTERM, so that this rank has 7 s instead of 2 s to show its own error."""
+    """Ignore SIGTERM, so that this rank has 10 s instead of 5 s to show its own error."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 

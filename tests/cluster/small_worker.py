@@ -16,7 +16,7 @@ import farandole
 from farandole import core, lifecycle
 
 if sys.argv[1:] == ["make_few_calls"]:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # so we have 7 s to show our error, not 2 s
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # so we have 10 s to show our error, not 5 s
 
 
 def wait_for(call: core.Call) -> int:

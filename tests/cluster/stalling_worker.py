@@ -17,8 +17,8 @@ from farandole import calls, core
 from farandole.handle import PreparedCall
 
 RANK = int(os.environ["FARANDOLE_RANK"])
-if sys.argv[1].startswith("ends_"):
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # so we have 7 s to show our error, not 2 s
+if sys.argv[1].startswith("end_"):
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # so we have 10 s to show our error, not 5 s
 
 
 def wait_for(file: Path) -> None:
@@ -82,11 +82,15 @@ def run_until_go(folder: Path) -> None:
 
 def end_before_init(folder: Path) -> None:
     if RANK == 1:
+        for rank in (0, 2):
+            wait_for(folder / f"begun.{rank}")
         sys.exit(0)
+    (folder / f"begun.{RANK}").touch()
     init_and_print_error()
 
 
 def end_during_init(folder: Path) -> None:
+    """Rank 2 comes after rank 0 has got its error."""
     if RANK == 2:
         wait_for(folder / "go")
     init_and_print_error()
@@ -97,6 +101,7 @@ def init_and_print_error() -> None:
         farandole.init()
     except farandole.FarandoleError as error:
         print(f"survivor {RANK}: {error}", flush=True)
+        Path(sys.argv[2], "go").touch()
         raise
 
 

@@ -329,12 +329,16 @@ def test_the_second_signal_kills(ssh_hosts: SshHosts) -> None:
         waiting_workers(job, 3)
         job.send(signal.SIGINT)
         # Node 0 may learn of the signal from node 1 before it gets the signal itself.
-        read_errors_until(job, "SIGINT passed on to |the workers of this node get the signal")
+        notice = read_errors_until(
+            job, "SIGINT passed on to |the workers of this node get the signal"
+        )
         time.sleep(SECONDS_BETWEEN_SIGNALS)
         job.send(signal.SIGINT)
         assert job.end() == 128 + signal.SIGINT
         ssh_hosts.wait_for_end_of(job)
-    assert "a second signal (SIGINT); killing" in job.errors
+    # If node 0 was slow, it has got both signals together, and they count as one.
+    if notice[0].startswith("SIGINT passed on"):
+        assert "a second signal (SIGINT); killing" in job.errors
 
 
 def test_a_signal_before_the_job_has_begun_ends_the_driver(ssh_hosts: SshHosts) -> None:

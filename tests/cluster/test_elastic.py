@@ -14,8 +14,6 @@ from test_stalls import read_errors_until
 
 WORKER = ("tests/cluster/elastic_worker.py",)
 QUICK_RESTART = ("--cooldown-range", "0,1")
-# With this flag, the other workers do not wait for a new worker.
-DELAYED_RESTART = ("--cooldown-range", "3,3")
 
 
 def elastic_words(
@@ -23,6 +21,13 @@ def elastic_words(
 ) -> list[str]:
     sizes = ("-n", str(workers), "--min-workers", str(min_workers))
     return ["run", *sizes, *flags, sys.executable, *arguments]
+
+
+def new_workers(first_number: int, join_when: Path | None = None) -> dict[str, str]:
+    """Return variables for the worker: the training waits in the middle for a worker with this
+    number or a higher one. If `join_when` is given, such a worker joins when this file exists."""
+    variables = {"NEW_WORKERS_FROM": str(first_number)}
+    return variables if join_when is None else variables | {"JOIN_WHEN": str(join_when)}
 
 
 def pids_of_finished_workers(launched: CommandRun) -> dict[int, int]:
@@ -39,14 +44,17 @@ def use_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("lost_worker", "form"), [(0, "function"), (1, "function"), (0, "step"), (1, "step")]
 )
-def test_survivors_keep_their_processes_and_a_new_worker_joins(lost_worker: int, form: str) -> None:
-    environment = {"NEW_WORKERS_FROM": "3"}  # the training waits in the middle for worker 3
-    words = elastic_words(3, *WORKER, "", form, flags=DELAYED_RESTART)
-    with CommandRun(*words, environment=environment) as launched:
+def test_survivors_keep_their_processes_and_a_new_worker_joins(
+    lost_worker: int, form: str, tmp_path: Path
+) -> None:
+    environment = new_workers(3, go_file := tmp_path / "go")
+    with CommandRun(*elastic_words(3, *WORKER, "", form), environment=environment) as launched:
         launched.read_until(f"worker {lost_worker} has rank {lost_worker} of 3 at batch 0")
         started = launched.errors + launched.output
         assert "worker 3" not in started
         victim = kill(launched, lost_worker)
+        launched.read_until("of 2 at batch", times=2)
+        go_file.touch()
         assert launched.end() == 0, launched.errors
         assert launched.remaining_processes() == []
     survivors = {0, 1, 2} - {lost_worker}
@@ -58,10 +66,13 @@ def test_survivors_keep_their_processes_and_a_new_worker_joins(lost_worker: int,
     assert re.search(r"worker 3 has rank [12] of 3 at batch [1-9]", launched.output)
 
 
-def test_a_training_with_jax_goes_on_without_rank_0() -> None:
-    with CommandRun(*elastic_words(3, *WORKER, "", "jax")) as launched:
+def test_a_training_with_jax_goes_on_without_rank_0(tmp_path: Path) -> None:
+    environment = new_workers(3, go_file := tmp_path / "go")
+    with CommandRun(*elastic_words(3, *WORKER, "", "jax"), environment=environment) as launched:
         launched.read_until("worker 0 has rank 0 of 3 at batch 0")
         kill(launched, 0)
+        launched.read_until("of 2 at batch", times=2)
+        go_file.touch()
         assert launched.end() == 0, launched.errors
     assert "the job goes on with 2 workers" in launched.errors
     assert set(pids_of_finished_workers(launched)) >= {1, 2}
@@ -116,10 +127,11 @@ def test_a_new_worker_does_not_begin_again_without_the_state() -> None:
 
 
 LATE_JOIN_PROGRAM = """
-import os, time, farandole
+import os, sys, time, farandole
 from farandole import calls, elastic, lifecycle
 from farandole.objects import broadcast_object
 number = int(os.environ["FARANDOLE_ELASTIC_WORKER"])
+while number > 1 and not os.path.exists(sys.argv[1]): time.sleep(0.01)
 farandole.init()
 state = elastic.ObjectState(broadcast_object, lifecycle.rank, batch=0)
 step = elastic.Step(state)
@@ -129,6 +141,7 @@ while step.ready() and state.batch < 3:
         if number == 1 and state.batch == 1:
             os._exit(3)
         state.batch += 1
+        if number == 0 and state.batch == 3: open(sys.argv[1], "w").close()
         while number == 0 and state.batch == 3:
             if lifecycle.engine().is_change_announced():
                 break
@@ -138,8 +151,8 @@ print(f"worker {number} ends at batch {state.batch} of {farandole.size()} worker
 """
 
 
-def test_a_worker_that_joins_after_the_last_step_does_no_step() -> None:
-    launched = run(*elastic_words(2, "-c", LATE_JOIN_PROGRAM))
+def test_a_worker_that_joins_after_the_last_step_does_no_step(tmp_path: Path) -> None:
+    launched = run(*elastic_words(2, "-c", LATE_JOIN_PROGRAM, str(tmp_path / "last step")))
     assert launched.process.returncode == 0, launched.errors
     assert "worker 0 has done batch 3" in launched.output
     for worker in (0, 2):
@@ -148,7 +161,7 @@ def test_a_worker_that_joins_after_the_last_step_does_no_step() -> None:
 
 
 def test_a_stopped_worker_is_killed_and_replaced() -> None:
-    with CommandRun(*elastic_words(2, *WORKER)) as launched:
+    with CommandRun(*elastic_words(2, *WORKER), environment=new_workers(2)) as launched:
         launched.read_until("worker 1 has rank 1 of 2 at batch 0")
         stopped_pid = next(
             pid

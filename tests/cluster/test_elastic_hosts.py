@@ -13,13 +13,12 @@ from pathlib import Path
 import pytest
 from driven import SshHosts, kill, make_ssh_hosts
 from launched import TIMEOUT_SECONDS, CommandRun, run
-from test_elastic import DELAYED_RESTART, environment_of, pids_of_finished_workers
+from test_elastic import environment_of, new_workers, pids_of_finished_workers
 from test_hosts import Job
 from test_stalls import read_errors_until
 
 WORKER = (sys.executable, "tests/cluster/elastic_worker.py")
 FLAGS = ("--min-workers", "1", "--cooldown-range", "0,1")
-NEW_WORKERS_FROM_3 = {"NEW_WORKERS_FROM": "3"}
 
 
 @pytest.fixture(scope="module")
@@ -54,12 +53,15 @@ def read_start(job: CommandRun, workers: int) -> None:
 
 
 @pytest.mark.parametrize("lost_worker", [0, 1, 2])
-def test_a_killed_worker_is_replaced_on_its_host(ssh_hosts: SshHosts, lost_worker: int) -> None:
-    with ssh_hosts.start(
-        "-H", "host0:2,host1:1", *FLAGS, *DELAYED_RESTART, *WORKER, environment=NEW_WORKERS_FROM_3
-    ) as job:
+def test_a_killed_worker_is_replaced_on_its_host(
+    ssh_hosts: SshHosts, lost_worker: int, tmp_path: Path
+) -> None:
+    environment = new_workers(3, go_file := tmp_path / "go")
+    with ssh_hosts.start("-H", "host0:2,host1:1", *FLAGS, *WORKER, environment=environment) as job:
         read_start(job, 3)
         kill(worker_of(ssh_hosts, lost_worker // 2, lost_worker))
+        job.read_until("of 2 at batch", times=2)
+        go_file.touch()
         assert job.end() == 0, job.errors
         ssh_hosts.wait_for_end_of(job)
     assert set(pids_of_finished_workers(job)) == {0, 1, 2, 3} - {lost_worker}, job.errors
@@ -69,12 +71,13 @@ def test_a_killed_worker_is_replaced_on_its_host(ssh_hosts: SshHosts, lost_worke
 
 
 @pytest.mark.parametrize("victim", ["launcher", "ssh"])
-def test_a_lost_node_comes_back(ssh_hosts: SshHosts, victim: str) -> None:
-    with ssh_hosts.start(
-        "-H", "host0:1,host1:2", *FLAGS, *WORKER, environment=NEW_WORKERS_FROM_3
-    ) as job:
+def test_a_lost_node_comes_back(ssh_hosts: SshHosts, victim: str, tmp_path: Path) -> None:
+    environment = new_workers(3, go_file := tmp_path / "go")
+    with ssh_hosts.start("-H", "host0:1,host1:2", *FLAGS, *WORKER, environment=environment) as job:
         read_start(job, 3)
         kill(ssh_hosts.agents(1)[0] if victim == "launcher" else ssh_of(ssh_hosts, job, 1))
+        job.read_until("of 1 at batch")
+        go_file.touch()
         assert job.end() == 0, job.errors
         ssh_hosts.wait_for_end_of(job)
     assert set(pids_of_finished_workers(job)) >= {0, 3}, job.errors
@@ -86,12 +89,13 @@ def test_a_lost_node_comes_back(ssh_hosts: SshHosts, victim: str) -> None:
 
 
 @pytest.mark.parametrize("frozen", ["host", "launcher"])
-def test_a_host_that_is_frozen_does_not_stop_the_others(ssh_hosts: SshHosts, frozen: str) -> None:
+def test_a_host_that_is_frozen_does_not_stop_the_others(
+    ssh_hosts: SshHosts, frozen: str, tmp_path: Path
+) -> None:
     """The test stops all processes of a host, or of its launcher, as in a frozen container. Their
     connections stay open, because the kernel still answers."""
-    with ssh_hosts.start(
-        "-H", "host0:1,host1:1", *FLAGS, *WORKER, environment={"NEW_WORKERS_FROM": "2"}
-    ) as job:
+    environment = new_workers(2, go_file := tmp_path / "go")
+    with ssh_hosts.start("-H", "host0:1,host1:1", *FLAGS, *WORKER, environment=environment) as job:
         read_start(job, 2)
         worker = worker_of(ssh_hosts, 1, 1)
         processes = set(ssh_hosts.processes(1)) if frozen == "host" else set(ssh_hosts.agents(1))
@@ -101,6 +105,7 @@ def test_a_host_that_is_frozen_does_not_stop_the_others(ssh_hosts: SshHosts, fro
             kill(worker)  # its stopped launcher cannot report this death
         try:
             job.read_until("has rank 0 of 1")
+            go_file.touch()
             job.read_until("worker 2 has rank 1 of 2")
         finally:
             for pid in processes:
@@ -126,8 +131,8 @@ def test_a_host_that_is_cut_off_comes_back_pytorch_111646(
     training, so the other nodes waited for this node. Here, the other hosts go on without the lost
     host, which may come back. test_known_bugs.py has more tests of reported bugs."""
     size = len(hosts.split(","))
-    new_workers = {"NEW_WORKERS_FROM": str(size)}
-    with ssh_hosts.start("-H", hosts, *FLAGS, *WORKER, environment=new_workers) as job:
+    environment = new_workers(size)
+    with ssh_hosts.start("-H", hosts, *FLAGS, *WORKER, environment=environment) as job:
         read_start(job, size)
         worker = worker_of(ssh_hosts, 1, lost_worker)
         ssh_hosts.hosts[1].unplug()
@@ -157,7 +162,7 @@ def first_launcher(ssh_hosts: SshHosts, victim: str) -> int:
 @pytest.mark.parametrize("victim", ["agent", "foreground"])
 def test_the_launcher_that_decides_is_replaced(ssh_hosts: SshHosts, victim: str) -> None:
     with ssh_hosts.start(
-        "-H", "host0:1,host1:2", *FLAGS, *WORKER, environment=NEW_WORKERS_FROM_3
+        "-H", "host0:1,host1:2", *FLAGS, *WORKER, environment=new_workers(3)
     ) as job:
         read_start(job, 3)
         kill(first_launcher(ssh_hosts, victim))
@@ -176,13 +181,13 @@ def test_the_launcher_that_decides_is_replaced(ssh_hosts: SshHosts, victim: str)
 
 def test_a_replacement_that_is_lost_at_once_is_replaced(ssh_hosts: SshHosts) -> None:
     with ssh_hosts.start(
-        "-H", "host0:1,host1:2", *FLAGS, *WORKER, environment=NEW_WORKERS_FROM_3
+        "-H", "host0:1,host1:2", *FLAGS, *WORKER, environment=new_workers(3)
     ) as job:
         read_start(job, 3)
-        launchers = ssh_hosts.foreground_processes(0)
+        processes_before = {*ssh_hosts.processes(0)}
         kill(first_launcher(ssh_hosts, "foreground"))
         deadline = time.monotonic() + TIMEOUT_SECONDS / 2
-        while not (replacements := {*ssh_hosts.foreground_processes(0)} - {*launchers}):
+        while not (replacements := {*ssh_hosts.foreground_processes(0)} - processes_before):
             assert time.monotonic() < deadline, job.errors
         kill(replacements.pop())  # the replacement has not joined the job yet
         kill(worker_of(ssh_hosts, 1, 2))
@@ -195,7 +200,7 @@ def test_a_replacement_that_is_lost_at_once_is_replaced(ssh_hosts: SshHosts) -> 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_the_job_on_all_hosts(ssh_hosts: SshHosts, number: int) -> None:
     with ssh_hosts.start(
-        "-H", "host0:1,host1:1", *FLAGS, *WORKER, environment=NEW_WORKERS_FROM_3
+        "-H", "host0:1,host1:1", *FLAGS, *WORKER, environment=new_workers(3)
     ) as job:
         read_start(job, 2)
         kill(job.process.pid, number)
@@ -245,8 +250,10 @@ def test_hosts_that_are_listed_join_and_others_leave(
         job.read_until("worker 0 has rank 0 of 1")
         host_list.set("host0:1", "host1:2", "host2:1")
         job.read_until("of 4 at batch", times=4)
+        ssh = ssh_of(ssh_hosts, job, 1)
         host_list.set("host0:1", "host2:1")
         read_errors_until(job, "node 2 has left")
+        wait_until_ended(ssh)
         host_list.set("host0:1", "host2:1", "host1:2")
         job.read_until("of 4 at batch", times=8)
         host_list.stop_file.touch()
@@ -372,7 +379,7 @@ def test_a_host_that_is_being_started_at_the_end_changes_nothing(
 def test_others_finish_while_a_node_has_failed(ssh_hosts: SshHosts) -> None:
     program = (
         "import os, sys, time, farandole; farandole.init(); rank = farandole.rank(); "
-        "farandole.shutdown(); "
+        "farandole.calls.barrier(); farandole.shutdown(); "
         "time.sleep(4 * (rank == 1)); print('saved', rank, flush=True); sys.exit(3 * (rank == 2))"
     )
     job = ssh_hosts.run(
@@ -410,6 +417,8 @@ state = hvd.elastic.TorchState(model, optimizer, batch=0)
 def train(state):
     print(f"size {hvd.size()} at batch {state.batch}", flush=True)
     while state.batch < 40:
+        if state.batch == 20 and hvd.size() == 1:
+            print("alone at batch 20", flush=True)
         while state.batch >= 20 and hvd.size() == 1:
             state.commit()
         model(torch.ones(1, 1)).sum().backward()
@@ -425,7 +434,7 @@ assert model.weight.item() == -state.batch, (model.weight, state.batch)
 def test_the_optimizer_of_a_worker_that_began_alone_combines_gradients(host_list: HostList) -> None:
     host_list.set("127.0.0.1:1")
     with CommandRun("run", *host_list.flags(2), sys.executable, "-c", GROWING_PROGRAM) as job:
-        job.read_until("size 1 at batch 0")
+        job.read_until("alone at batch 20")
         host_list.set("127.0.0.1:1", "127.0.0.2:1")
         assert job.end() == 0, job.output + job.errors
     assert job.output.count("size 2 at batch 20") == 2

@@ -185,6 +185,8 @@ TAPE_PROGRAM = """
 import os, sys, time, tensorflow as tf
 import farandole.tensorflow as hvd
 number, folder = int(os.environ["FARANDOLE_ELASTIC_WORKER"]), sys.argv[1]
+while number > 2:  # new workers do not join; the job kills them at its end
+    time.sleep(1)
 pair = hvd.ProcessSet([0, 1])
 hvd.init(process_sets=[pair, hvd.ProcessSet([0, 2])])
 x = tf.Variable(1.0)

@@ -78,7 +78,7 @@ def test_survivors_and_the_box_name_the_failed_worker(failure: str, size: int) -
     box = box_of(job)
     assert re.match(rf"rank {failed_rank} \(pid \d+\) {re.escape(expected.box)}", box), box
     assert re.search(r"last call +barrier `[^`]+`", box), box
-    # A rank that has got its error has 7 s to end; then the launcher kills it.
+    # A rank that has got its error has 10 s to end; then the launcher kills it.
     exit_pattern = "exited with code 1|ended with SIGKILL"
     assert re.match(rf"the others: (rank.*: ({exit_pattern})(; )?)+", box.splitlines()[-1]), box
 

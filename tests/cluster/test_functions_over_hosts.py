@@ -19,9 +19,10 @@ from test_driver import files_with, processes_with
 # The program runs on host0. The job has two workers on host0, without ssh, and two on host1. The
 # settings suppress the launcher's notices about threads and about late ranks.
 WITHOUT_NOTICES = {"OMP_NUM_THREADS": "1", "FARANDOLE_STALL_WARNING": "0"}
-# The launcher prints this text if the processes on the other host need long to end.
-WAITING_NOTICE = (
-    "farandole: all workers of this node have ended; waiting for those of the other nodes\n"
+# A launcher prints such lines if the processes on the other host need long to start or to end.
+WAITING_NOTICES = (
+    "farandole: all workers of this node have ended; waiting for those of the other nodes",
+    "farandole: waiting for node ",
 )
 PROGRAM_BEGINNING = """
 import os, re, signal, sys, time
@@ -84,7 +85,8 @@ def test_results_are_ordered_by_rank(ssh_hosts: SshHosts, hosts: str) -> None:
         "[(0, 64.0), (1, 64.0), (2, 64.0), (3, 64.0)]",
         *expected_lines,
     ]
-    assert caller.errors.replace(WAITING_NOTICE, "") == ""
+    errors = caller.errors.splitlines()
+    assert [line for line in errors if not line.startswith(WAITING_NOTICES)] == []
 
 
 RAISING_PROGRAM = """
@@ -92,7 +94,7 @@ late = [int(word) for word in REST]
 def work():
     import atexit
     from farandole import calls
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # 7 s instead of 2 s to end by itself
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # 10 s instead of 5 s to end by itself
     farandole.init()
     if farandole.rank() in late:
         atexit.register(time.sleep, 1)  # this process ends a second after it has left the job
@@ -173,13 +175,17 @@ def test_large_functions_and_results_arrive(ssh_hosts: SshHosts) -> None:
 
 
 LAUNCHING_PROGRAM = """
-def work(text):
+def work(text, folder):
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # 10 s instead of 5 s to end by itself
     print(text, rank())
     print("beside", file=sys.stderr)
     if rank() == 3:
+        while len(os.listdir(folder)) < 3:  # the others have only to end
+            time.sleep(0.01)
         raise KeyError(text)
+    open(f"{folder}/{rank()}", "w").close()
     return text, os.environ["GIVEN"], os.environ["HOME"]
-workers = farandole.launch_workers(None, work, ("hello",), env={"GIVEN": "yes", "HOME": "/h"},
+workers = farandole.launch_workers(None, work, ("hello", *REST), env={"GIVEN": "yes", "HOME": "/h"},
                                    **PLACES)
 *results, failure = farandole.await_workers(workers)
 print(results == [("hello", "yes", "/h")] * 3, failure.exception_type)
@@ -191,9 +197,10 @@ print(re.sub("[0-9]{2,}", "PID", repr(workers)))
 """
 
 
-def test_workers_are_launched_and_awaited(ssh_hosts: SshHosts) -> None:
+def test_workers_are_launched_and_awaited(ssh_hosts: SshHosts, tmp_path: Path) -> None:
     own_address = ssh_hosts.hosts[0].v4
-    lines = run(ssh_hosts, LAUNCHING_PROGRAM.replace("\\\\", "\\")).output.splitlines()
+    program = LAUNCHING_PROGRAM.replace("\\\\", "\\")
+    lines = run(ssh_hosts, program, str(tmp_path)).output.splitlines()
     assert lines[:5] == [
         "True KeyError",
         "['done', 'done', 'done', 'failed'] [0, 0, 0, 1]",
@@ -230,7 +237,7 @@ def test_workers_are_stopped(ssh_hosts: SshHosts, ignores_sigterm: bool) -> None
     ]
 
 
-WAITING_NOTICE = """
+WAITING_PROGRAM = """
 def work():
     print("working", flush=True)
     while True:
@@ -247,7 +254,7 @@ farandole.await_workers(workers)
 
 @pytest.mark.parametrize("action", ["run", "launch"])
 def test_nothing_outlives_a_caller_that_is_killed(ssh_hosts: SshHosts, action: str) -> None:
-    with start(ssh_hosts, WAITING_NOTICE, action) as caller:
+    with start(ssh_hosts, WAITING_PROGRAM, action) as caller:
         caller.read_until("working", times=4)
         assert len(ssh_hosts.agents(1)) == 1
         caller.send(signal.SIGKILL)
@@ -255,7 +262,7 @@ def test_nothing_outlives_a_caller_that_is_killed(ssh_hosts: SshHosts, action: s
 
 
 def test_ctrl_c_ends_the_workers(ssh_hosts: SshHosts) -> None:
-    with start(ssh_hosts, WAITING_NOTICE, "run") as caller:
+    with start(ssh_hosts, WAITING_PROGRAM, "run") as caller:
         caller.read_until("working", times=4)
         caller.send(signal.SIGINT)
         assert caller.end() == -signal.SIGINT

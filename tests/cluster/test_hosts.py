@@ -239,12 +239,12 @@ def test_different_numbers_of_nodes_fail_on_all_nodes(job: Job) -> None:
 def test_different_secrets_fail_on_both_nodes(job: Job, tmp_path: Path) -> None:
     other_secret = tmp_path / "other"
     assert run("secret", str(other_secret)).process.returncode == 0
-    node_0 = job.start(0, "echo here", "--start-timeout", "15")
+    node_0 = job.start(0, "echo here", "--start-timeout", "20")
     node_1 = job.start(1, "echo here", "--secret", str(other_secret))
     assert job.end() == [1, 2]
     assert "the file with the secret must be the same on all hosts" in node_1.errors
     assert "its file with the secret is different" in node_0.errors
-    assert f"node 1 of 2 has not come to {job.endpoint} within 15 s" in node_0.errors
+    assert f"node 1 of 2 has not come to {job.endpoint} within 20 s" in node_0.errors
     assert "connections were rejected" in node_0.errors
 
 

@@ -27,7 +27,7 @@ from pathlib import Path
 import pytest
 from driven import kill, parent_of
 from launched import TIMEOUT_SECONDS, CommandRun, run
-from test_elastic import DELAYED_RESTART, environment_of, pids_of_finished_workers
+from test_elastic import environment_of, new_workers, pids_of_finished_workers
 from test_elastic_hosts import HostList
 from test_stalls import read_errors_until
 
@@ -135,7 +135,7 @@ state = hvd.elastic.TorchState(model, optimizer, batch=0)
 
 @hvd.elastic.run
 def train(state):
-    print(f"worker {number} is one of {hvd.size()}", flush=True)
+    print(f"worker {number} (pid {os.getpid()}) is one of {hvd.size()}", flush=True)
     while state.batch < batches:
         expected = gradients(state.batch + hvd.rank())
         optimizer.zero_grad()
@@ -161,9 +161,11 @@ def test_the_others_survive_the_kill_of_one_worker_horovod_2908() -> None:
     of the weights is the sum of all batches, each counted once."""
     flags = ("--min-workers", "1", "--cooldown-range", "60,60")  # the killed worker is not replaced
     with CommandRun("run", "-n", "4", *flags, sys.executable, "-c", TORCH_TRAINING) as job:
-        first_workers = read_start(job, 4)
+        job.read_until("is one of 4", times=4)
         expect_success(job)
-    first_workers.pop(1, None)  # worker 1 may have died before its start was read
+    starts = re.findall(r"worker (\d) \(pid (\d+)\) is one of 4", job.output)
+    first_workers = {int(number): int(pid) for number, pid in starts}
+    del first_workers[1]
     assert pids_of_finished_workers(job) == first_workers
     assert job.output.count("is one of 3") == 3
     assert "worker 1 (pid" in job.errors and "killed by signal 9" in job.errors
@@ -244,14 +246,13 @@ def test_a_worker_fails_while_hosts_are_discovered_horovod_3014(
     script = (
         f"while test -e {block_file}; do touch {begun_file}; sleep 0.05; done; cat {host_list.path}"
     )
-    flags = [*host_list.flags(3), *DELAYED_RESTART, "-n", "2", "--host-discovery-script", script]
+    flags = [*host_list.flags(3), "-n", "2", "--host-discovery-script", script]
     with CommandRun("run", *flags, *LEDGER_TRAINING, environment=host_list.environment()) as job:
         first_pids = read_start(job, 2)
         block_file.touch()
         while not begun_file.exists():
             time.sleep(0.01)
         kill(first_pids[1])
-        job.read_until("of 1 at batch")
         job.read_until("of 2 at batch", times=4)
         assert block_file.exists()
         host_list.set("127.0.0.1:2", "127.0.0.2:1")
@@ -385,9 +386,7 @@ def test_the_others_wait_when_a_needed_host_is_lost_horovod_2484() -> None:
 
     Here, the other workers keep the state and wait until the host is there again."""
     hosts = ("-H", "127.0.0.1:1,127.0.0.2:1,127.0.0.3:1", "--min-workers", "3")
-    # The training waits in the middle for a worker with the number 3.
-    environment = {"NEW_WORKERS_FROM": "3"}
-    with CommandRun("run", *hosts, *LEDGER_TRAINING, environment=environment) as job:
+    with CommandRun("run", *hosts, *LEDGER_TRAINING, environment=new_workers(3)) as job:
         first_pids = read_start(job, 3)
         kill_host(job, 2)
         expect_success(job)
@@ -458,8 +457,10 @@ def test_changes_within_one_second_both_count_horovod_time_stamps(
         first_pids = read_start(job, 2)
         kill(first_pids[1])  # the failure is one change of the hosts, and the new list is another
         host_list.set("127.0.0.1:1", "127.0.0.3:1", "127.0.0.4:1")
-        job.read_until("of 3 at batch", times=3)
-        known_workers = workers_of(job)
+        read_errors_until(job, r"node \d has left")
+        while len(known_workers := workers_of(job)) < 3:
+            time.sleep(0.02)
+        job.read_until(f"worker {max(known_workers)} has rank")
         # Change the list twice without a pause. If the driver misses the first list, it sees one
         # change, in which one host leaves and another one comes.
         host_list.set("127.0.0.1:1", "127.0.0.3:1", "127.0.0.4:1", "127.0.0.5:1")

@@ -179,8 +179,13 @@ def test_each_rank_gets_its_descriptors_from_the_caller(tmp_path: Path) -> None:
     programs."""
     paths = [tmp_path / name for name in ("report", "out0", "err0", "out1", "err1")]
     count = "for n in $(seq 0 30); do [ ! -e /proc/$$/fd/$n ] || echo open; done"
-    # A rank that ignores SIGTERM has 7 s instead of 2 s to end.
-    script = f'trap "" TERM; cat <&$FARANDOLE_CHANNEL_DESCRIPTOR; echo err >&2; {count}; exit 3'
+    # A rank that ignores SIGTERM has 10 s instead of 5 s to end.
+    meeting = (
+        f"touch {tmp_path}/$FARANDOLE_RANK; "
+        f"until [ -e {tmp_path}/0 -a -e {tmp_path}/1 ]; do sleep 0.05; done"
+    )
+    copy = "cat <&$FARANDOLE_CHANNEL_DESCRIPTOR; echo err >&2"
+    script = f'trap "" TERM; {meeting}; {copy}; {count}; exit 3'
     flags = "--report 3 --streams 6,7,8,9"
     open_descriptors = f"exec 3>{paths[0]} 6>{paths[1]} 7>{paths[2]} 8>{paths[3]} 9>{paths[4]}"
     caller = f"{open_descriptors}; '{sys.executable}' -c \"$1\" \"$0\" {flags} bash -c '{script}'"
@@ -247,7 +252,7 @@ def test_the_first_failure_gives_the_code_and_the_last_lines() -> None:
 # then ends immediately, too.
 RANK_0_FOLLOWS = """
 import os, select, signal, sys
-signal.signal(signal.SIGTERM, signal.SIG_IGN)  # 7 s instead of 2 s
+signal.signal(signal.SIGTERM, signal.SIG_IGN)  # 10 s instead of 5 s
 rank, folder = os.environ["FARANDOLE_RANK"], sys.argv[1]
 if rank == "1":
     with open(folder + "/pid", "w") as pid:
@@ -274,7 +279,7 @@ def test_others_may_end_with_an_error_of_their_own(tmp_path: Path) -> None:
 def test_processes_that_workers_leave_may_write_their_last_lines() -> None:
     # As in `train > >(tee log)`, a process that has the worker's output open lives longer than the
     # worker. Here, this process ends only after the launcher has noticed the end of the worker.
-    script = "echo first > >(cat; while [ -e /proc/$$ ]; do :; done; echo last)"
+    script = "echo first > >(trap '' TERM; cat; while [ -e /proc/$$ ]; do :; done; echo last)"
     job = run("run", "-n", "2", "bash", "-c", script)
     assert job.process.returncode == 0
     assert sorted(job.output.splitlines()) == ["[0] first", "[0] last", "[1] first", "[1] last"]

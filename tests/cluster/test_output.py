@@ -81,12 +81,17 @@ def test_only_some_ranks_are_shown() -> None:
 
 
 def test_failures_of_hidden_ranks_are_reported(tmp_path: Path) -> None:
-    script = 'echo out; [ "$FARANDOLE_RANK" = 0 ] || exit 7'
-    job = run_script("--tag-rank", "0", "--output-dir", str(tmp_path), script)
+    os.mkfifo(fifo := tmp_path / "rank 0 has written")
+    script = (
+        f"echo out; if [ $FARANDOLE_RANK = 0 ]; then echo >'{fifo}'; else "
+        f"read line <'{fifo}'; exit 7; fi"
+    )
+    folder = tmp_path / "output"
+    job = run_script("--tag-rank", "0", "--output-dir", str(folder), script)
     assert job.process.returncode == 7
     assert job.output == "[0] out\n"
     assert re.search(r"^│ rank 1 \(pid \d+\) exited with code 7", job.errors, re.MULTILINE)
-    assert (tmp_path / "rank.1" / "stdout").read_text() == "out\n"
+    assert (folder / "rank.1" / "stdout").read_text() == "out\n"
 
 
 def test_each_rank_has_files_with_its_bytes(tmp_path: Path) -> None:

@@ -141,8 +141,9 @@ def test_a_stack_printer_without_permission_is_reported_once(tmp_path: Path) -> 
         for _ in range(3):
             read_errors_until(launched, "stalled: barrier")
             launched.errors = launched.errors.replace("stalled:", "reported:")
+        read_errors_until(launched, "py-spy could not look at rank 1")
         continue_late_rank(launched, tmp_path)
-    assert launched.errors.count("py-spy could not look at rank 1: not as root") == 1
+    assert launched.errors.count("py-spy could not look at rank 1") == 1
     assert "innermost" not in launched.errors
     assert "Permission" not in launched.errors
 
@@ -202,7 +203,7 @@ def test_a_stopped_survivor_is_ended(tmp_path: Path) -> None:
         assert launched.end() == 137, launched.errors
         assert launched.remaining_processes() == []
     assert re.search(r"rank 0 \(pid \d+\) was killed by signal 9", launched.errors)
-    assert "rank 1: ended with SIGTERM" in launched.errors, launched.errors
+    assert re.search(r"ranks? 1(, 2)?: ended with SIGTERM", launched.errors), launched.errors
 
 
 def test_stopping_the_whole_job_is_not_reported(tmp_path: Path) -> None:
@@ -268,8 +269,6 @@ def test_a_rank_that_dies_during_init_does_not_block_the_others(tmp_path: Path) 
     with job("end_during_init", 3, tmp_path) as launched:
         read_errors_until(launched, r"stalled: init\(\) waits for rank 2\n")
         os.kill(pid_of_rank(launched, 1), signal.SIGKILL)
-        launched.read_until("survivor 0")
-        (tmp_path / "go").touch()
         assert launched.end() == 137, launched.errors
         assert launched.remaining_processes() == []
     for rank in (0, 2):

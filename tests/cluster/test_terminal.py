@@ -67,8 +67,13 @@ def test_the_prefix_takes_its_columns() -> None:
     assert "0 → {24 75" in terminal.text
 
 
-def test_ranks_and_the_launcher_have_colors() -> None:
-    terminal = Terminal(2, "echo hi; exit $FARANDOLE_RANK", "--prefix", "{rank}| ", colors=True)
+def test_ranks_and_the_launcher_have_colors(tmp_path: Path) -> None:
+    os.mkfifo(fifo := tmp_path / "rank 0 has written")
+    script = (
+        f"echo hi; if [ $FARANDOLE_RANK = 0 ]; then echo >'{fifo}'; else "
+        f"read line <'{fifo}'; exit 1; fi"
+    )
+    terminal = Terminal(2, script, "--prefix", "{rank}| ", colors=True)
     assert terminal.end() == 1
     for line in (
         "\x1b[36m0| \x1b[0mhi\r\n",

@@ -12,6 +12,8 @@ from typing import Any
 # The escapes that Perfetto's tokenizer knows (json_trace_tokenizer.cc); \u is not among them.
 ESCAPES = '"\\/bfnrt'
 PHASES = {"B", "E", "M", "i"}
+# Node 0 prints this line if another node needs long to send its timeline.
+COLLECTION_NOTICE = "farandole: collecting the timelines of the other nodes; Ctrl-C ends this\n"
 Event = dict[str, Any]
 
 

@@ -62,7 +62,7 @@ def fill_the_file() -> None:
 def kill_last_rank(path: str) -> None:
     """Make calls. The last rank kills itself when some of its calls are in the file."""
     if farandole.rank() != farandole.size() - 1:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # so we have 7 s to close the file, not 2 s
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # so we have 10 s to close the file, not 5 s
     step = 0
     while True:
         step += 1
