@@ -78,7 +78,7 @@ catches, and they form a group without that worker. A new worker joins them at a
 Hosts may come and go:
   farandole run -n 4 --min-workers 2 --host-discovery-script ./hosts.sh python train.py
 
-If the job is not elastic and a worker fails, the others have 2 s to end with an error of their own.
+If the job is not elastic and a worker fails, the others have 5 s to end with an error of their own.
 Then they get SIGTERM, and 5 s later SIGKILL. The exit code is that of the worker that failed first
 (128 + N for signal N). If that worker ended with exit code 0, the exit code is that of the next
 worker that failed.

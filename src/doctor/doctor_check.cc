@@ -27,6 +27,8 @@ namespace {
 using SteadyClock = std::chrono::steady_clock;
 
 constexpr auto kTimeLimit = std::chrono::seconds(10);
+// A check that has written more than this, and has not ended in time, may write without end.
+constexpr std::size_t kLateBytesMax = 1U << 20U;
 constexpr int kKillTimeMaxMs = 1000;
 
 // A finding is encoded as a digit and three texts, each with a zero byte at its end.
@@ -98,10 +100,10 @@ std::optional<std::string> read_all(const Descriptor& source) {
     pollfd entry{source.get(), POLLIN, 0};
     // Look even if the time is over, because this process itself may have been late.
     const auto poll_ms = std::max<std::int64_t>(time_left.count(), 0);
-    if (::poll(&entry, 1, static_cast<int>(poll_ms)) <= 0) {
-      if (time_left.count() <= 0) return std::nullopt;
-      continue;
-    }
+    const bool has_bytes = ::poll(&entry, 1, static_cast<int>(poll_ms)) > 0;
+    const bool is_late = time_left.count() <= 0;
+    if (is_late && (!has_bytes || bytes.size() > kLateBytesMax)) return std::nullopt;
+    if (!has_bytes) continue;
     std::array<char, 4096> buffer{};
     const ssize_t count = ::read(source.get(), buffer.data(), buffer.size());
     if (count <= 0) return bytes;

@@ -26,7 +26,7 @@ struct Check {
 // A check with one finding.
 Check single_check(std::string name, bool essential, Finding (*run)());
 
-// Runs the check in a process of its own. If that process crashes or does not end within 5 s, each
+// Runs the check in a process of its own. If that process crashes or does not end within 10 s, each
 // finding of the check reports this.
 std::vector<Finding> findings_of(const Check& check);
 

@@ -49,12 +49,12 @@ namespace {
 // The launchers cut the lines of workers to kLineBytesMax, and then add prefixes.
 constexpr std::size_t kLineWithPrefixBytesMax = 4 * kLineBytesMax;
 // After the first failed start, the driver waits this long for errors of the other hosts.
-constexpr auto kOtherErrorsTimeout = std::chrono::seconds(10);
+constexpr auto kOtherErrorsTimeout = std::chrono::seconds(5);
 // After this time, the driver kills the processes that it has told to end.
 constexpr auto kEndTimeout = std::chrono::seconds(20);
 constexpr auto kSecondEndTimeout = std::chrono::seconds(5);  // after a second signal
 // After the connection to a host is lost, the job must end within this time.
-constexpr auto kLostConnectionTimeout = std::chrono::seconds(40);
+constexpr auto kLostConnectionTimeout = std::chrono::seconds(45);
 constexpr auto kRestartPauseMin = std::chrono::seconds(1);  // the shortest pause before a retry
 // The driver replaces a lost launcher of node 0. But the job ends after more than kQuickLossesMax
 // losses in a row, each within kQuickLossTime after the start of the launcher.
@@ -747,8 +747,7 @@ int Driver::exit_code() const {
   if (end_signal_ != 0 && !all_needed_hosts_take_part()) return 128 + end_signal_;
   if (end_signal_ != 0 && was_lost(processes_.front())) return 128 + end_signal_;
   int code = exit_code_of(processes_.front());
-  // In an elastic job, failures of other hosts do not count. But node 0 may learn that a signal has
-  // ended them before it gets the signal itself.
+  // In an elastic job, node 0 may learn of the end of all workers before it gets the signal.
   if (plan_.elastic && job_has_begun_)
     return end_signal_ != 0 && code == 1 ? 128 + end_signal_ : code;
   for (const HostProcess& process : processes_)

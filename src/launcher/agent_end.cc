@@ -25,6 +25,7 @@ void Agent::handle_closed_output() {
   // The driver reads our output until the driver ends. So closed output means that the driver is
   // lost.
   if (elastic_ && setup_.options.has_driver) return record_driver_loss();
+  if (requests_.last_signal == 0) requests_.last_signal = SIGPIPE;
   perform(supervision_->signal_received(SIGPIPE, now()));
 }
 
@@ -75,8 +76,8 @@ int Agent::finish(int exit_code) {
     return exit_code;
   }
   output_.read_remaining();
-  // The signal may have arrived together with the end of the last worker.
-  if (requests_.last_signal != 0) (void)pass_on_late_signal();
+  // A signal may have arrived together with the end of the last worker.
+  if (requests_.last_signal != 0 && !common_end_.other_failure()) (void)pass_on_late_signal();
   wait_for_cause(exit_code);
   if (supervision_) exit_code = supervision_->exit_code();  // the cause may be known only now
   if (supervision_ && !node_0_reports()) report_result();

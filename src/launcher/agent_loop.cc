@@ -353,14 +353,18 @@ void Agent::request_end(int signal) {
   perform(actions);
 }
 
-// Tells the other nodes that a signal has asked the job to end, although the workers of this node
-// had ended before it arrived. Returns false if no other node has workers left.
+// Passes the last signal on to the other nodes, if the workers of this node had ended before the
+// signal arrived. Returns whether to wait for the other nodes.
 bool Agent::pass_on_late_signal() {
-  if (!supervision_ || elastic_ || !ends_with_other_nodes() || nodes_->link().outcome())
-    return false;
-  common_end_.tell_own_failure(supervision_->failure_by_signal(requests_.last_signal),
-                               nodes_->link());
-  return true;
+  if (!supervision_ || elastic_ || !ends_with_other_nodes()) return false;
+  const int signal = requests_.last_signal;
+  const bool waits =
+      common_end_.pass_on_signal(supervision_->failure_by_signal(signal), nodes_->link());
+  if (waits && !node_0_reports())
+    output_.show_notice(signal_name(signal) +
+                        ": waiting for the workers of the other hosts; a second signal ends this "
+                        "wait");
+  return waits;
 }
 
 void Agent::handle_worker_end(int local_rank) {

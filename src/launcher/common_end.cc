@@ -29,6 +29,7 @@ void wait_until_others_are_gone(const NodeLink& link, int nodes, TimePoint limit
 }
 
 void CommonEnd::node_failed(const FailedNode& failed_node) {
+  if (failed_node.failure.signal != 0) other_node_got_signal_ = true;
   if (!other_failure_ || failed_node.failure.has_caused(other_failure_->failure))
     other_failure_ = failed_node;
 }
@@ -43,11 +44,19 @@ void CommonEnd::tell_own_failure(const std::optional<NodeFailure>& own_failure, 
   link.report_failing(*own_failure);
 }
 
+bool CommonEnd::pass_on_signal(const NodeFailure& own_failure, NodeLink& link) {
+  if (is_over_ || link.outcome()) return false;
+  if (other_failure_ || has_told_own_failure_) return other_node_got_signal_;
+  tell_own_failure(own_failure, link);
+  return true;
+}
+
 void CommonEnd::tell_own_end(const OwnEnd& own_end, NodeLink& link) {
   if (!std::exchange(has_told_own_end_, true)) link.report_end(own_end.exit_code, own_end.report);
 }
 
-// Returns whether a signal has ended the job, and not the failure of a worker of another node.
+// Returns whether a signal has asked the job to end, and no worker of another node is known to be
+// the cause.
 bool CommonEnd::has_signal_ended_job() const {
   if (other_failure_ && other_failure_->failure.is_root_cause()) return false;
   return requests_.last_signal != 0 || (other_failure_ && other_failure_->failure.signal != 0);
@@ -56,16 +65,24 @@ bool CommonEnd::has_signal_ended_job() const {
 void CommonEnd::wait_for_cause(const OwnEnd& own_end, const std::function<bool()>& cause_is_known,
                                NodeLink& link, const WaitForNodes& wait) {
   tell_own_end(own_end, link);
-  wait_limit_ = std::chrono::steady_clock::now() + kOtherNodesTimeout;
   while (!cause_is_known() && !link.outcome() && requests_.may_wait() &&
-         std::chrono::steady_clock::now() < *wait_limit_)
-    wait(*wait_limit_);
+         std::chrono::steady_clock::now() < wait_limit(own_end.grace))
+    wait(wait_limit(own_end.grace));
+}
+
+// Returns the limit of all waits of a failed node. The first call begins this time. After a signal,
+// the workers of the other nodes have the grace time to end.
+TimePoint CommonEnd::wait_limit(Duration grace) {
+  if (!wait_start_) wait_start_ = std::chrono::steady_clock::now();
+  const bool is_after_signal = requests_.last_signal != 0 || other_node_got_signal_;
+  return *wait_start_ + kOtherNodesTimeout + (is_after_signal ? grace : Duration());
 }
 
 int CommonEnd::wait_for_exit_code(const OwnEnd& own_end, NodeLink& link, const WaitForNodes& wait) {
   int exit_code = own_end.exit_code;
   tell_own_end(own_end, link);
   wait_for_all(own_end, link, wait);
+  is_over_ = true;
   if (own_end.is_elastic && !other_failure_) other_failure_ = first_failure(other_ends_);
   if (exit_code == 0 && link.outcome() != true) {
     if (!own_end.node_0_reports || link.has_lost_node_0())
@@ -93,18 +110,16 @@ void CommonEnd::wait_for_all(const OwnEnd& own_end, const NodeLink& link,
   const bool has_failed = own_end.exit_code != 0;
   bool has_shown_notice = has_failed;
   while (!link.outcome() && requests_.may_wait()) {
-    if (!wait_limit_ && (has_failed || other_failure_))
-      wait_limit_ = std::chrono::steady_clock::now() + kOtherNodesTimeout +
-                    (has_signal_ended_job() ? own_end.grace : Duration());
-    if (wait_limit_ && std::chrono::steady_clock::now() >= *wait_limit_) break;
-    if (!has_shown_notice && std::chrono::steady_clock::now() >= start + kNoticeDelay) {
+    const TimePoint now = std::chrono::steady_clock::now();
+    std::optional<TimePoint> limit;
+    if (has_failed || other_failure_ || wait_start_) limit = wait_limit(own_end.grace);
+    if (limit && now >= *limit) break;
+    if (!has_shown_notice && now >= start + kNoticeDelay) {
       has_shown_notice = true;
       user_output_.show_notice(
           "all workers of this node have ended; waiting for those of the other nodes");
     }
-    wait(wait_limit_.value_or(has_shown_notice
-                                  ? std::chrono::steady_clock::now() + kOtherNodesTimeout
-                                  : start + kNoticeDelay));
+    wait(limit.value_or(has_shown_notice ? now + kOtherNodesTimeout : start + kNoticeDelay));
   }
 }
 
@@ -121,14 +136,15 @@ std::string CommonEnd::why_job_has_failed() const {
   return other_failure_ ? other_failure_->failure.why : "the other nodes have not ended";
 }
 
-// Call it on node 0. Returns whether no other node has failed before this node.
+// Call it on node 0. Returns whether the exit code of this node counts, and not that of another
+// node.
 bool CommonEnd::is_own_failure_first(bool has_failed_itself) const {
   if (!other_failure_ || has_failed_itself) return true;
   return requests_.last_signal != 0 && has_signal_ended_job();
 }
 
 // Call it on node 0 if another node has failed first. Shows what that node says about its failure,
-// and returns its exit code. If that node has not told its end, returns `exit_code`.
+// and returns its exit code. If that node has not told a failure as its end, returns `exit_code`.
 int CommonEnd::exit_code_of_first_failure(int exit_code) {
   const auto end =
       std::ranges::find(other_ends_, static_cast<int>(other_failure_->node), &NodeEnd::node);

@@ -18,7 +18,9 @@ namespace farandole {
 struct EndRequests {
   int last_signal = 0;  // the last signal that asked the job to end; 0: none
   bool foreground_is_gone = false;
-  bool skip_waits = false;  // a signal arrived after the end of the job, so do not wait any longer
+  // A signal arrived after the workers of this node had ended, and it was not passed on to the
+  // other nodes. So do not wait any longer.
+  bool skip_waits = false;
 
   bool may_wait() const { return !foreground_is_gone && !skip_waits; }
 };
@@ -55,7 +57,7 @@ class CommonEnd {
   // The failure of the other node that has failed first.
   const std::optional<FailedNode>& other_failure() const { return other_failure_; }
 
-  // Whether the failure of a worker of this node may be the first one of the job. Call it after
+  // Whether the failure of a worker of `node` may be the first one of the job. Call it after
   // wait_for_exit_code().
   bool may_be_first_failed_node(int node) const {
     return !first_failed_node_ || *first_failed_node_ == node;
@@ -64,6 +66,9 @@ class CommonEnd {
   // Tells the other nodes once that this node's part of the job fails, so that they need not wait
   // for this node.
   void tell_own_failure(const std::optional<NodeFailure>& own_failure, NodeLink& link);
+  // Passes on a signal that arrived after the workers of this node had ended. Returns whether the
+  // other nodes now end because of a signal, so that this node should wait for them.
+  bool pass_on_signal(const NodeFailure& own_failure, NodeLink& link);
 
   // How this node's part of the job has ended.
   struct OwnEnd {
@@ -90,6 +95,7 @@ class CommonEnd {
 
  private:
   void tell_own_end(const OwnEnd& own_end, NodeLink& link);
+  TimePoint wait_limit(Duration grace);
   void wait_for_all(const OwnEnd& own_end, const NodeLink& link, const WaitForNodes& wait);
   bool has_signal_ended_job() const;
   int exit_code_of_failure() const;
@@ -104,7 +110,10 @@ class CommonEnd {
   bool has_told_own_failure_ = false;
   bool has_told_own_end_ = false;
   std::optional<int> first_failed_node_;  // set if node 0 has determined it
-  std::optional<TimePoint> wait_limit_;   // one limit for all waits after a failure together
+  bool other_node_got_signal_ = false;
+  // When the waits of a failed node began; all waits together have one limit.
+  std::optional<TimePoint> wait_start_;
+  bool is_over_ = false;  // wait_for_exit_code() has returned
 };
 
 }  // namespace farandole

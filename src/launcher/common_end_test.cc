@@ -202,6 +202,63 @@ TEST_F(CommonEndTest, OtherNodesLearnWhichNodeHasFailedFirst) {
   EXPECT_TRUE(end.may_be_first_failed_node(2));
 }
 
+TEST_F(CommonEndTest, ASignalAfterTheOwnEndIsPassedOnOnce) {
+  link.job_outcome.reset();
+  const NodeFailure own_signal{.why = "SIGTERM has ended it", .signal = SIGTERM};
+  EXPECT_TRUE(end.pass_on_signal(own_signal, link));
+  EXPECT_THAT(link.failures, ElementsAre(own_signal));
+  EXPECT_FALSE(end.pass_on_signal(own_signal, link)) << "a second signal ends the wait";
+  EXPECT_THAT(link.failures, SizeIs(1));
+}
+
+TEST_F(CommonEndTest, ASignalAfterAFailureIsNotPassedOn) {
+  link.job_outcome.reset();
+  end.tell_own_failure(NodeFailure{.why = "rank 0 has exited", .rank = 0}, link);
+  EXPECT_FALSE(end.pass_on_signal({.why = "SIGTERM has ended it", .signal = SIGTERM}, link));
+  EXPECT_THAT(link.failures, SizeIs(1));
+}
+
+TEST_F(CommonEndTest, ASignalThatAnotherNodeHasReportedIsNotPassedOn) {
+  link.job_outcome.reset();
+  const NodeFailure own_signal{.why = "SIGTERM has ended it", .signal = SIGTERM};
+  end.node_failed({.node = 1, .failure = own_signal});
+  EXPECT_TRUE(end.pass_on_signal(own_signal, link)) << "the other nodes end after the signal";
+  EXPECT_THAT(link.failures, IsEmpty());
+}
+
+TEST_F(CommonEndTest, ASignalAfterTheWaitIsNotPassedOn) {
+  link.job_outcome.reset();
+  requests.foreground_is_gone = true;  // so there is no wait
+  wait_for_exit_code({.exit_code = 0}, [](TimePoint) {});
+  EXPECT_FALSE(end.pass_on_signal({.why = "SIGTERM has ended it", .signal = SIGTERM}, link));
+  EXPECT_THAT(link.failures, IsEmpty());
+}
+
+TEST_F(CommonEndTest, ASignalThatIsReportedDuringTheWaitExtendsTheLimit) {
+  link.job_outcome.reset();
+  const TimePoint start = std::chrono::steady_clock::now();
+  std::vector<TimePoint> limits;
+  end.wait_for_cause(
+      {.exit_code = 1, .grace = std::chrono::hours(1)}, [&] { return limits.size() == 2; }, link,
+      [&](TimePoint limit) {
+        limits.push_back(limit);
+        end.node_failed({.node = 1, .failure = {.why = "SIGTERM", .signal = SIGTERM}});
+      });
+  EXPECT_LT(limits.at(0), start + std::chrono::hours(1));
+  EXPECT_GT(limits.at(1), start + std::chrono::hours(1));
+}
+
+TEST_F(CommonEndTest, InAnElasticJobANodeWithAReportHasFailedFirst) {
+  end.nodes_ended({{.node = 2, .exit_code = 1, .report = {}},
+                   {.node = 1, .exit_code = 3, .report = {"the box of rank 1"}}});
+  link.job_outcome = false;
+  const CommonEnd::OwnEnd own_end{.exit_code = 1, .is_first_node = true, .is_elastic = true};
+  EXPECT_EQ(wait_for_exit_code(own_end, [](TimePoint) {}), 3);
+  EXPECT_THAT(lines, ElementsAre("the box of rank 1"));
+  EXPECT_TRUE(end.may_be_first_failed_node(1));
+  EXPECT_FALSE(end.may_be_first_failed_node(2));
+}
+
 TEST_F(CommonEndTest, DoesNotWaitWithoutTheForegroundProcess) {
   link.job_outcome.reset();
   requests.foreground_is_gone = true;

@@ -21,7 +21,7 @@ constexpr auto kLookUpInterval = std::chrono::seconds(1);
 // A launcher that replaces a lost one tries to listen at the same port. But the lost launcher may
 // still have this port for a moment.
 constexpr auto kListenRetryInterval = std::chrono::milliseconds(50);
-constexpr auto kListenRetryTimeout = std::chrono::seconds(10);
+constexpr auto kListenRetryTimeout = std::chrono::seconds(5);
 // A launcher that has connected must send its Hello within this time.
 constexpr auto kHelloTimeout = std::chrono::seconds(10);
 // A rejected launcher has this time to read the reason.
@@ -34,12 +34,14 @@ std::string seconds_text(Duration time) {
 }  // namespace
 
 std::optional<FailedNode> first_failure(const std::vector<NodeEnd>& ends) {
-  for (const NodeEnd& end : ends)
-    if (end.exit_code != 0)
-      return FailedNode{.node = static_cast<std::uint32_t>(end.node),
-                        .failure = {.why = format_text("node {} has ended with exit code {}",
-                                                       end.node, end.exit_code)}};
-  return std::nullopt;
+  auto failed_end = std::ranges::find_if(
+      ends, [](const NodeEnd& end) { return end.exit_code != 0 && !end.report.empty(); });
+  if (failed_end == ends.end())
+    failed_end = std::ranges::find_if(ends, [](const NodeEnd& end) { return end.exit_code != 0; });
+  if (failed_end == ends.end()) return std::nullopt;
+  return FailedNode{.node = static_cast<std::uint32_t>(failed_end->node),
+                    .failure = {.why = format_text("node {} has ended with exit code {}",
+                                                   failed_end->node, failed_end->exit_code)}};
 }
 
 FirstNode::FirstNode(const TlsContext& context, const NodeOptions& options, EventSet events,
@@ -447,9 +449,9 @@ void FirstNode::report_end(int exit_code, const std::vector<std::string>& /*repo
 
 TimePoint FirstNode::deadline() const {
   TimePoint earliest = start_ ? TimePoint::max() : start_deadline_;
+  if (listener_ == nullptr) return std::min(earliest, next_look_up_time_);
   if (options_.replaces && !has_reported_no_expected_nodes_)
     earliest = std::min(earliest, expectation_deadline_);
-  if (listener_ == nullptr) return std::min(earliest, next_look_up_time_);
   if (!start_ && shown_missing_nodes_.empty()) earliest = std::min(earliest, first_notice_time_);
   for (const auto& [id, launcher] : launchers_)
     if (launcher.node < 0)

@@ -23,7 +23,9 @@ struct NodeEnd {
   std::vector<std::string> report;  // how the node's part of the job failed: lines for the user
 };
 
-// Returns the failure of the first of these nodes that has failed; empty if none has failed.
+// Returns the failure of the first of these nodes whose own workers have failed (it has a report).
+// If there is none, returns the failure of the first node that has failed; empty if none has
+// failed.
 std::optional<FailedNode> first_failure(const std::vector<NodeEnd>& ends);
 
 // A node has left an elastic job, or has joined it, perhaps again.

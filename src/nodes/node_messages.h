@@ -74,7 +74,8 @@ struct NodeFailure {
   std::uint32_t signal = 0;                    // the signal that has asked the node to end; 0: none
   std::uint32_t first_rank = 0;                // the lowest rank of this node
   std::uint32_t ranks = 0;                     // how many ranks this node has
-  // Whether a rank of this node is the cause: it has failed, and no other rank has made it fail.
+  // Whether a rank of this node is the cause: the rank has failed, and no rank of another node has
+  // made it fail.
   bool is_root_cause() const { return rank && !blamed_rank; }
   // Whether this failure has caused the other failure. If several ranks of this node have failed,
   // the other node may blame one of them that is not `rank`. If a signal has ended this node, or if

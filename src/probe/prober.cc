@@ -87,7 +87,7 @@ std::vector<Package> find_packages() {
   const std::vector<Finding> findings = findings_of(check);
   std::vector<Package> packages;
   for (std::size_t i = 0; i < findings.size(); ++i) {
-    // If the check had no answer in time, it is unknown whether the package is installed.
+    // If Python does not work or does not answer, it is unknown what is installed.
     const bool is_known =
         findings[i].health != Health::kDoesNotWork || !findings[i].version.empty();
     if (is_known) packages.push_back({check.names.at(i), findings[i].version});

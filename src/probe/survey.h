@@ -29,7 +29,8 @@ struct OfferedAddress {
 struct HostFacts {
   std::string version{};  // of Farandole
   std::string kernel{};
-  std::vector<Package> packages{};  // the first one is Python itself
+  // The first one is Python itself. Empty if Python does not work or has not answered in time.
+  std::vector<Package> packages{};
   int cores = 0;
   std::int64_t memory_bytes = 0;
   std::vector<OfferedAddress> addresses{};  // the best one first

@@ -1,6 +1,6 @@
 // SignalRepeats: finds signals that belong to one request to end the job. A terminal and a wrapper
-// may send the same Ctrl-C. Ctrl-C may also end the reader of our output (SIGPIPE), before it
-// reaches us.
+// may send the same Ctrl-C. Ctrl-C may also end the reader of our output, so that SIGPIPE reaches
+// us before SIGINT.
 #pragma once
 
 #include <signal.h>
@@ -14,12 +14,12 @@ namespace farandole {
 
 class SignalRepeats {
  public:
-  static constexpr auto kTime = std::chrono::milliseconds(500);
+  static constexpr auto kRepeatTimeMax = std::chrono::milliseconds(500);
 
-  // Call it for each signal that asks the job to end. Returns whether the signal repeats the one
-  // before: this is the same signal or SIGPIPE, less than kTime ago.
+  // Call it for each signal that asks the job to end. Returns whether the previous signal came less
+  // than kRepeatTimeMax ago, and was the same signal or SIGPIPE.
   bool is_repeat(int signal, TimePoint now) {
-    const bool is_soon = now - std::exchange(last_time_, now) < kTime;
+    const bool is_soon = now - std::exchange(last_time_, now) < kRepeatTimeMax;
     const int last_signal = std::exchange(last_signal_, signal);
     return is_soon && (signal == last_signal || last_signal == SIGPIPE);
   }

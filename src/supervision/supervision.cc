@@ -170,7 +170,7 @@ Actions Supervision::other_node_failed(const NodeFailure& failure, TimePoint now
   if (has_caused_ours) first_failed_rank_.reset();
   if (is_cause || is_first) other_failure_ = failure;
   // A worker may have failed because of the signal before the signal was reported. Then the other
-  // workers still get the signal, and the time to end that follows a signal.
+  // workers still get the signal and the grace time.
   const bool may_signal = is_first || (is_cause && state_ == State::kOwnErrors && !is_finished());
   if (failure.signal != 0 && may_signal) {
     const int signal = static_cast<int>(failure.signal);

@@ -69,7 +69,8 @@ class Supervision {
   Actions worker_continued(int local_rank);
   // Call it for a signal that asks the job to end: SIGINT, SIGTERM, SIGHUP or SIGQUIT. Call it with
   // SIGPIPE if our output has no reader any more. SIGPIPE may come again and again, and never
-  // counts as the second signal, which kills the workers. Nor does a repeat (signal_repeats.h).
+  // counts as the second signal, which kills the workers. A repeat (signal_repeats.h) does not
+  // count, either.
   Actions signal_received(int signal, TimePoint now);
   // Call it when the part of the job on another node fails; `why` names that node. The failure that
   // is the cause may be reported after the failures that it causes, because the connections of a
@@ -96,11 +97,15 @@ class Supervision {
 
   // Returns the exit code of the job. It is the exit code of the worker that caused the failure. If
   // this worker exited with code 0, or if we have ended it, the code is that of the first worker
-  // that failed. Without a failure, the code is 128 + the signal that ended the job, or 0. If
-  // another node failed first, the code is 1 if a worker was the cause. Otherwise, it is 128 + the
-  // signal that arrived here afterwards or, without one, that ended the other node, or 1. But in an
-  // elastic job, a failure of a worker of this node counts instead. If the workers were told to end
-  // after their next commit and have done so, the code is kEndedEarlyExitCode.
+  // that failed. Without a failure, the code is 128 + the signal that ended the job, or 0.
+  //
+  // If another node failed first, and a worker was the cause, the code is 1. If no worker was the
+  // cause, the code is 128 + the signal that arrived here afterwards. If none arrived, it is 128 +
+  // the signal that ended the other node, or 1 without such a signal. But in an elastic job, a
+  // failure of a worker of this node counts instead.
+  //
+  // If the workers were told to end after their next commit and have done so, the code is
+  // kEndedEarlyExitCode.
   int exit_code() const;
   // The facts of the failure, for the user. Call it when is_finished(). Empty if no worker failed
   // before a signal asked the job to end.

@@ -336,9 +336,12 @@ def test_the_second_signal_kills(ssh_hosts: SshHosts) -> None:
         job.send(signal.SIGINT)
         assert job.end() == 128 + signal.SIGINT
         ssh_hosts.wait_for_end_of(job)
-    # If node 0 was slow, it has got both signals together, and they count as one.
-    if notice[0].startswith("SIGINT passed on"):
-        assert "a second signal (SIGINT); killing" in job.errors
+    # If node 0 was slow, it has got both signals together, and they count as one. Then the workers
+    # are killed after the grace time.
+    texts = ["a second signal (SIGINT); killing"]
+    if not notice[0].startswith("SIGINT passed on"):
+        texts.append("did not end within")
+    assert any(text in job.errors for text in texts), job.errors
 
 
 def test_a_signal_before_the_job_has_begun_ends_the_driver(ssh_hosts: SshHosts) -> None:

@@ -61,7 +61,7 @@ class LaunchedJob:
         # Set when a worker has started, or when it is certain that no worker will start.
         self._worker_start_known = threading.Event()
         self._error: Exception | None = None
-        self._launcher_lock = threading.Lock()  # guards _end_signal and _process
+        self._launcher_lock = threading.Lock()  # so that end() sends no signal twice
         self._end_signal = 0
         self.exit_code: int | None = None  # the exit code of the launcher, and so of the job
         self._process: subprocess.Popen[bytes] | None = None
@@ -141,8 +141,8 @@ class LaunchedJob:
         self._thread.join()
 
     def has_output_left(self) -> bool:
-        """Return whether show() has not read all output. Even a job that has ended may have some
-        left, if show() raised."""
+        """Return whether output is left that show() has not read. If show() raised, this may be so
+        even after the job has ended."""
         return any(not pipe.closed for pipe, _, _ in self._launcher_streams())
 
     def _launcher_streams(self) -> list[tuple[IO[bytes], Any, str]]:

@@ -82,7 +82,8 @@ class GradientFunctions(Protocol):
         """Return a scalar in float32: 1 if a gradient has an element that is not finite, else 0."""
 
     def with_overflow(self, gradient: Array, has_overflow: Array) -> Array:
-        """Return the gradient. If the boolean scalar `has_overflow` is true, make it infinite."""
+        """Return the gradient. If the boolean scalar `has_overflow` is true, make the gradient
+        infinite."""
 
     def member_count(self, group: Group) -> Any:
         """Return the number of members. A program that may outlive the job gets a scalar that is
