@@ -217,10 +217,10 @@ def start_and_kill_job(start_method: StartMethod, seed: int, seconds: float) -> 
         )
         signal.alarm(TIMEOUT_SECONDS)
         try:
-            if victim.kind == "slurmstepd" and start_method.cancel:
+            if victim.kind == "slurmstepd" and start_method.cancel_jobs:
                 # If this process ends, srun does not notice it, and waits until it is canceled.
                 start_method.wait_until_all_ended(ignored_kinds=("srun", SRUN_HELPER))
-                start_method.cancel()
+                start_method.cancel_jobs()
             for job in jobs:
                 job.end()
             start_method.wait_until_all_ended()
@@ -233,8 +233,8 @@ def start_and_kill_job(start_method: StartMethod, seed: int, seconds: float) -> 
         except (AssertionError, TimeoutError) as failure:
             remaining = [(p.kind, p.pid) for p in start_method.processes()]
             texts = "\n".join(f"{job.output}{job.errors}" for job in jobs)
-            if start_method.cancel:
-                start_method.cancel()
+            if start_method.cancel_jobs:
+                start_method.cancel_jobs()
             raise AssertionError(
                 f"{failure}; processes that are left: {remaining}\n{texts}"
             ) from None
