@@ -421,10 +421,10 @@ class KerasTrainingChecks(KerasFixture):
         keras.utils.set_random_seed(1)
         inputs = [keras.Input((1,)), keras.Input((1,))]
         shared_layer, local_layer = (keras.layers.Dense(1, use_bias=False) for _ in range(2))
-        # Use one operation with and without a gradient, because the number of operations changes
-        # the order of the model's variables.
-        transform = keras.ops.negative if has_gradient else keras.ops.stop_gradient
-        local_output = transform(local_layer(-inputs[1]))
+        # Use a layer with and without a gradient, because the number of layers changes the order of
+        # the model's variables.
+        function = keras.ops.negative if has_gradient else keras.ops.stop_gradient
+        local_output = keras.layers.Lambda(function)(local_layer(-inputs[1]))
         model = keras.Model(inputs, shared_layer(inputs[0]) + local_output)
         optimizer = hvd.PartialDistributedOptimizer(
             keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.5), initial_scale=4.0),
