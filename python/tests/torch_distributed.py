@@ -349,6 +349,8 @@ def joined_training() -> Iterator[torch.Tensor]:
     optimizer = torch.optim.SGD(parallel.parameters(), lr=0.1)
     with Join([parallel]):
         yield from train(parallel, optimizer, steps=2 + rank())
+    with parallel.join(divide_by_initial_world_size=False):
+        yield from train(parallel, optimizer, steps=2 + rank())
 
 
 def accumulated_training() -> Iterator[torch.Tensor]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 from weakref import WeakValueDictionary
@@ -27,6 +28,10 @@ REINITIALIZE_ADVICE = (
 # In torch before 2.7, the C++ code keeps only the C++ part of a Work alive, and wait() would never
 # return. So this set keeps each Work alive until the program has waited for it.
 _unfinished_works: set[Work] | None = set() if torch.__version__ < (2, 7) else None
+# In later versions, DistributedDataParallel.join(divide_by_initial_world_size=False) keeps only the
+# C++ part of a Work, whose output is one number. So keep the last Works with small outputs alive.
+_SMALL_ELEMENTS_MAX = 16
+_last_small_works: deque[Work] = deque(maxlen=1024)
 
 
 class Work(dist.Work):
@@ -48,8 +53,11 @@ class Work(dist.Work):
         self._outputs = outputs
         self._rank_of_sender = rank_of_sender
         self._future: torch.futures.Future[list[torch.Tensor]] | None = None
+        self._was_waited_for = False
         if _unfinished_works is not None:
             _unfinished_works.add(self)
+        if 0 < sum(map(torch.Tensor.numel, outputs)) <= _SMALL_ELEMENTS_MAX:
+            _last_small_works.append(self)
 
     @outside_dynamo
     def wait(self, timeout: datetime.timedelta = _NO_TIMEOUT) -> bool:
@@ -59,6 +67,7 @@ class Work(dist.Work):
         except GroupLostError as error:
             raise with_advice(error) from None
         finally:
+            self._was_waited_for = self._handle.poll()
             self._complete_future()
             _forget(self)
         return True
@@ -115,9 +124,9 @@ class Work(dist.Work):
             # Outside of a hook, wait here: an earlier callback may wait for this future at the end
             # of backward(). Callbacks run in the order in which they were queued, so a new callback
             # could not complete the future in time. Within a hook, do not complete the future even
-            # if the call has ended: then() may make another call, and the ranks must make their
-            # calls in the same order.
-            if is_in_hook:
+            # if the call has ended, unless the program has waited for it: then() may make another
+            # call, and the ranks must make their calls in the same order.
+            if is_in_hook and not self._was_waited_for:
                 _complete_after_backward(self)
             else:
                 self._wait_without_raising()
