@@ -27,6 +27,10 @@ class GradientArrays(Protocol):
     """The functions on arrays that Operation.backward() uses. A framework may call backward() while
     it traces a program. Then the sizes in a shape may be arrays without known values."""
 
+    # Whether gradients are those of the sum of all members' losses. If not, the gradient of a
+    # broadcast or allgather is divided by their number, and that of a reducescatter multiplied.
+    has_exact_gradients: bool
+
     def zeros_like(self, array: Array, /) -> Array:
         """Return zeros with the shape and dtype of `array`, on its device."""
 

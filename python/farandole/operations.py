@@ -152,7 +152,7 @@ class Broadcast(Operation):
         self, arrays: GradientArrays, gradient: Array, shape: Shape, received_rows: Sequence[int]
     ) -> Backward:
         finish = _return_unchanged if lifecycle.rank() == self.root_rank else arrays.zeros_like
-        return Backward(_mean_allreduce(self.group), gradient, finish)
+        return Backward(_gradient_allreduce(arrays, self.group), gradient, finish)
 
 
 @dataclass
@@ -172,9 +172,9 @@ class Allgather(Operation):
         member = self.group.rank()
         begin = sum(received_rows[:member])
         return Backward(
-            _mean_allreduce(self.group),
+            _gradient_allreduce(arrays, self.group),
             gradient,
-            lambda mean: mean[begin : begin + received_rows[member]],
+            lambda combined: combined[begin : begin + received_rows[member]],
         )
 
 
@@ -221,12 +221,13 @@ class Reducescatter(_Reduction):
             raise CallError(
                 f"a reducescatter with op {self.op.name} has no gradient; Sum and Average have one"
             )
-        factor = self.prescale * self.postscale * (self.group.size() if self.op is Sum else 1)
+        power = (not arrays.has_exact_gradients) - (self.op is Average)
+        factor = self.prescale * self.postscale * float(self.group.size()) ** power
         return Backward(Allgather(self.group), gradient * factor, _return_unchanged)
 
 
-def _mean_allreduce(group: Group) -> Allreduce:
-    return Allreduce(group, Average)
+def _gradient_allreduce(arrays: GradientArrays, group: Group) -> Allreduce:
+    return Allreduce(group, Sum if arrays.has_exact_gradients else Average)
 
 
 def _return_unchanged(array: Array) -> Array:

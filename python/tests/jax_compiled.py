@@ -126,21 +126,20 @@ class JaxCompiledChecks(Suite):
         return np.arange(rows) * (rank + 1.0)
 
     def check_gradients(self) -> None:
-        """Check the gradient of Σ weights · result. All frontends have the same rules for this
-        gradient."""
+        """Check the gradient of Σ weights · result, summed over all ranks."""
         size, rank, rows = self.size, self.rank, 2 * self.size
         weights_of_all = [self.weights(r, rows) for r in range(size)]
         mean, total = np.mean(weights_of_all, 0), np.sum(weights_of_all, 0)
         part = slice(2 * rank, 2 * rank + 2)
         scattered = np.concatenate([self.weights(r, 2) for r in range(size)])
-        gathered = np.mean([self.weights(r, size * rows) for r in range(size)], 0)
+        gathered = np.sum([self.weights(r, size * rows) for r in range(size)], 0)
         cases: list[tuple[ArrayFunction, int, Array]] = [
             (hvd.allreduce, rows, mean),
             (lambda x: hvd.allreduce(x, op=hvd.Sum), rows, total),
             (lambda x: hvd.allreduce(x, prescale_factor=0.5, postscale_factor=4.0), rows, 2 * mean),
-            (lambda x: hvd.broadcast(x, 0), rows, mean if rank == 0 else 0 * mean),
-            (hvd.reducescatter, 2, scattered),
-            (lambda x: hvd.reducescatter(x, op=hvd.Sum), 2, scattered * size),
+            (lambda x: hvd.broadcast(x, 0), rows, total if rank == 0 else 0 * total),
+            (hvd.reducescatter, 2, scattered / size),
+            (lambda x: hvd.reducescatter(x, op=hvd.Sum), 2, scattered),
             (hvd.allgather, size * rows, gathered[rows * rank : rows * (rank + 1)]),
             (hvd.alltoall, rows, np.concatenate([array[part] for array in weights_of_all])),
         ]
@@ -172,9 +171,9 @@ class JaxCompiledChecks(Suite):
                 return (hvd.reducescatter(x)[:, 0] * weights).sum()
 
             eager = jax.grad(loss)(jnp.ones((rows, 1)))
-            np.testing.assert_allclose(eager[:, 0], scattered, rtol=1e-12)
+            np.testing.assert_allclose(eager[:, 0], scattered / self.size, rtol=1e-12)
             examples = jax.jit(jax.vmap(jax.grad(loss)))(jnp.ones((3, rows, 1)))
-            np.testing.assert_allclose(examples[2, :, 0], scattered, rtol=1e-12)
+            np.testing.assert_allclose(examples[2, :, 0], scattered / self.size, rtol=1e-12)
 
     def check_gradient_of_one_array_of_a_batch(self) -> None:
         def loss(x: jax.Array) -> jax.Array:
@@ -193,6 +192,27 @@ class JaxCompiledChecks(Suite):
             )
             assert (value == 1).all()
             assert jnp.array_equal(tangent_result, call(tangent))
+
+    def check_forward_and_reverse_mode_agree(self) -> None:
+        """Summed over the ranks, ⟨J v, w⟩ is ⟨v, Jᵀ w⟩."""
+        rows, size = 2 * self.size, self.size
+        calls: list[tuple[ArrayFunction, int]] = [
+            (hvd.allreduce, rows),
+            (lambda x: hvd.allreduce(x, op=hvd.Sum), rows),
+            (hvd.allgather, size * rows),
+            (lambda x: hvd.broadcast(x, size - 1), rows),
+            (hvd.alltoall, rows),
+            (hvd.reducescatter, 2),
+            (lambda x: hvd.reducescatter(x, op=hvd.Sum), 2),
+        ]
+        v = jnp.asarray(self.weights(self.rank, rows) + 1)
+        for call, count in calls:
+            w = jnp.asarray(self.weights(self.rank + 1, count) + 2)
+            _, forward = jax.jvp(call, (jnp.ones(rows),), (v,))
+            (reverse,) = jax.vjp(call, jnp.ones(rows))[1](w)
+            products = jnp.stack([(forward * w).sum(), (v * reverse).sum()])
+            left, right = hvd.allreduce(products, op=hvd.Sum)
+            np.testing.assert_allclose(left, right, rtol=1e-12)
 
     def check_gradient_through_a_loop(self) -> None:
         def loss(x: jax.Array) -> jax.Array:

@@ -41,6 +41,7 @@ __all__ = [
     "flat",
     "from_engine",
     "from_signed",
+    "has_exact_gradients",
     "is_array",
     "is_key",
     "item_bytes",
@@ -54,6 +55,7 @@ __all__ = [
 ]
 
 exact_array_types = numpy_arrays.exact_array_types
+has_exact_gradients = True
 
 
 def is_array(value: object) -> bool:

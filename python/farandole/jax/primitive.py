@@ -214,7 +214,7 @@ def _jvp(inputs: Sequence[Any], tangents: Sequence[Any], *, call: TracedCall) ->
 
 
 def _transpose(cotangents: Sequence[Any], *inputs: Any, call: TracedCall) -> list[Any]:
-    """Return the gradients of the inputs, by the rules that all frontends share."""
+    """Return the gradients of the inputs."""
     operation = call.operation()
     backward_calls = []
     for cotangent, tangent in zip(cotangents, inputs, strict=True):

@@ -14,6 +14,7 @@ from farandole import core
 from farandole.arrays import check_dtype
 from farandole.errors import CallError
 
+has_exact_gradients = False  # they follow Horovod's rules
 exact_array_types: tuple[type, ...] = (np.ndarray,)
 
 

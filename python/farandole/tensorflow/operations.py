@@ -5,8 +5,10 @@ eagerly, inside tf.function, and in graphs of TensorFlow 1. An eager call blocks
 errors of farandole.errors. Inside tf.function and in graphs, TensorFlow raises an error of its own
 with the same text: tf.errors.FailedPreconditionError instead of a CallError, and otherwise
 tf.errors.AbortedError. If the dense shapes of tf.IndexedSlices differ, the error is
-tf.errors.InvalidArgumentError. Calls have gradients. Calls run on the CPU; TensorFlow copies
-tensors of other devices.
+tf.errors.InvalidArgumentError. Calls run on the CPU; TensorFlow copies tensors of other devices.
+
+Calls have gradients. As in Horovod, the gradient of an allgather or a broadcast is the average over
+the members, and the gradient of a reducescatter is the number of members times the exact one.
 """
 
 from __future__ import annotations

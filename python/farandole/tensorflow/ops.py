@@ -218,6 +218,8 @@ _OPERATION_MAKERS: dict[str, Callable[[Any, Group], Operation]] = {
 class _GradientArrays:
     """Implements farandole.arrays.GradientArrays, also for shapes that are not known yet."""
 
+    has_exact_gradients = False  # they follow Horovod's rules
+
     def zeros_like(self, array: Any) -> Any:
         return tf.zeros_like(array)
 

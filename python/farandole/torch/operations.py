@@ -223,6 +223,8 @@ def broadcast(
 ) -> torch.Tensor:
     """Return the tensor of root_rank. All members give the same shape and dtype.
 
+    As in Horovod, the gradient on root_rank is the average of the gradients of all members.
+
     Example::
 
         seed = hvd.broadcast(torch.tensor([hvd.rank() + 7]), root_rank=0)  # 7 on all ranks
@@ -316,7 +318,9 @@ def allgather(
     """Return all members' tensors, joined along the first dimension in the order of the ranks.
 
     The tensors have at least one dimension. The first dimension may differ between members; the
-    other dimensions and the dtype must be equal.
+    other dimensions and the dtype must be equal. As in Horovod, the gradient of a row is the
+    average of the gradients of all members. If each member computes the loss from all rows, this
+    is 1/size of the gradient of one process that has all rows.
 
     Example::
 
@@ -463,7 +467,8 @@ def reducescatter(
 
     The parts are in the order of the ranks. If the number of rows is not a multiple of the number
     of members, the first ranks get one row more. All members give the same shape, of at least one
-    dimension, and the same dtype. `op` cannot be Adasum. Only Sum and Average have a gradient.
+    dimension, and the same dtype. `op` cannot be Adasum. Only Sum and Average have a gradient. As
+    in Horovod, this gradient is the number of members times the exact one.
 
     Example::
 

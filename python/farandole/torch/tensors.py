@@ -27,6 +27,7 @@ DTYPE_CODES: dict[torch.dtype, int] = {
 }
 _CPU = core.devices["cpu"]
 _STRIDED = torch.strided
+has_exact_gradients = False  # they follow Horovod's rules
 exact_array_types: tuple[type, ...] = (torch.Tensor, torch.nn.Parameter)
 
 
