@@ -25,6 +25,11 @@ from ssh_servers import SshServers, reason_if_impossible
 # Without this variable, node 0 prints a notice about the number of threads.
 THREADS = {"OMP_NUM_THREADS": "1"}
 POLL_SECONDS = 0.02
+# A launcher prints such lines if the processes on another host need long to start or to end.
+WAITING_NOTICES = (
+    "farandole: all workers of this node have ended; waiting for those of the other nodes",
+    "farandole: waiting for node ",
+)
 
 
 def command_line_of(pid: int) -> list[str]:

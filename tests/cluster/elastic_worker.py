@@ -10,8 +10,8 @@ no worker fails. The second argument is the form of the training:
 
 If the variable NEW_WORKERS_FROM is set, the training waits in the middle until a worker with this
 number or a higher one is a member. Such a worker joins only when the file that the variable
-JOIN_WHEN names exists. In the form `function`, it also waits until rank 0 finds the
-file that the variable HOLD_UNTIL names.
+JOIN_WHEN names exists. In the form `function`, the training also waits until rank 0 finds the file
+that the variable HOLD_UNTIL names.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from driven import POLL_SECONDS, SshHosts, make_ssh_hosts
+from driven import POLL_SECONDS, WAITING_NOTICES, SshHosts, make_ssh_hosts
 from launched import TIMEOUT_SECONDS, CommandRun, run
 
 SHOW_VARIABLES = (
@@ -198,14 +198,6 @@ def test_flags_reach_all_hosts(ssh_hosts: SshHosts, tmp_path: Path) -> None:
         assert environment["OMP_NUM_THREADS"] == "5"
 
 
-# A launcher prints such lines if no worker calls init(), or if another node is slow.
-NOTICES = (
-    "farandole: no worker of this",
-    "farandole: all workers of this node have ended; waiting for",
-    "farandole: waiting for node ",
-)
-
-
 def test_the_streams_stay_apart(ssh_hosts: SshHosts) -> None:
     script = "echo out; echo err >&2; echo; printf 'no end'; printf 'no end' >&2"
     job = expect_success(ssh_hosts.run("-H", "host0,host1", "sh", "-c", script))
@@ -214,7 +206,8 @@ def test_the_streams_stay_apart(ssh_hosts: SshHosts) -> None:
     assert job.output.endswith("\n")
     errors = job.errors.splitlines()
     assert sorted(errors)[:4] == ["[0] err", "[0] no end", "[1] err", "[1] no end"]
-    assert [line for line in errors if not line.startswith(("[", *NOTICES))] == []
+    expected = ("[", "farandole: no worker of this", *WAITING_NOTICES)
+    assert [line for line in errors if not line.startswith(expected)] == []
 
 
 def test_long_output_is_complete(ssh_hosts: SshHosts) -> None:

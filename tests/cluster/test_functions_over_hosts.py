@@ -12,18 +12,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from driven import SshHosts, make_ssh_hosts
+from driven import WAITING_NOTICES, SshHosts, make_ssh_hosts
 from launched import CommandRun
 from test_driver import files_with, processes_with
 
 # The program runs on host0. The job has two workers on host0, without ssh, and two on host1. The
 # settings suppress the launcher's notices about threads and about late ranks.
 WITHOUT_NOTICES = {"OMP_NUM_THREADS": "1", "FARANDOLE_STALL_WARNING": "0"}
-# A launcher prints such lines if the processes on the other host need long to start or to end.
-WAITING_NOTICES = (
-    "farandole: all workers of this node have ended; waiting for those of the other nodes",
-    "farandole: waiting for node ",
-)
 PROGRAM_BEGINNING = """
 import os, re, signal, sys, time
 import farandole

@@ -383,9 +383,7 @@ def test_an_interruption_when_the_job_has_ended_loses_no_line(
     class Interrupting(io.StringIO):
         def write(self, text: str) -> int:
             if "ending" in text:
-                for thread in threading.enumerate():
-                    if thread.name == "farandole-job":
-                        thread.join()
+                wait_for_end_of_job_threads()
             if "ing" in text:
                 raise KeyboardInterrupt
             return super().write(text)
@@ -396,11 +394,16 @@ def test_an_interruption_when_the_job_has_ended_loses_no_line(
     assert "the job has ended after SIGINT" in capfd.readouterr().err
 
 
+def wait_for_end_of_job_threads() -> None:
+    """The thread of a job says that the job has ended shortly before the thread itself ends."""
+    for thread in threading.enumerate():
+        if thread.name == "farandole-job":
+            thread.join()
+
+
 def assert_nothing_is_left() -> None:
     """Check that no thread of a job and no child is left, not even a zombie."""
-    for thread in threading.enumerate():
-        if thread.name == "farandole-job":  # it says that the job has ended shortly before it ends
-            thread.join()
+    wait_for_end_of_job_threads()
     assert [thread.name for thread in threading.enumerate() if "farandole" in thread.name] == []
     with pytest.raises(ChildProcessError):
         os.waitpid(-1, os.WNOHANG)
@@ -499,7 +502,7 @@ def test_workers_are_stopped_by_a_program_that_ignores_interrupts(grace_time: fl
     assert workers[0].exit_code == 137
     # The second signal makes the launcher kill the worker. On a busy machine, both signals may
     # arrive together and count as one. Then the launcher kills the worker only after 30 s.
-    texts = ("a second signal (SIGTERM); killing", "rank 0 did not end within 30 s; killing")
+    texts = ("a second signal (SIGTERM); killing rank 0", "rank 0 did not end within 30 s; killing")
     assert any(text in workers.messages for text in texts), workers.messages
     assert_nothing_is_left()
 

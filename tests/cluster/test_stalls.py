@@ -144,6 +144,7 @@ def test_a_stack_printer_without_permission_is_reported_once(tmp_path: Path) -> 
         read_errors_until(launched, "py-spy could not look at rank 1")
         continue_late_rank(launched, tmp_path)
     assert launched.errors.count("py-spy could not look at rank 1") == 1
+    assert "py-spy could not look at rank 1: not as root" in launched.errors
     assert "innermost" not in launched.errors
     assert "Permission" not in launched.errors
 
